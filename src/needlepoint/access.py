@@ -18,6 +18,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,7 @@ class Access(enum.Enum):
     SCAN = "scan"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rows:
     """Rows of one file as ascending, disjoint, half-open ranges."""
 
@@ -45,8 +46,12 @@ class Rows:
         rows = np.asarray(numbers, dtype=np.int64)
         if len(rows) <= 1:
             return cls(rows, rows + 1)
-        rows = np.unique(rows)
-        breaks = np.flatnonzero(np.diff(rows) != 1) + 1
+        if not (rows[1:] > rows[:-1]).all():
+            rows = np.unique(rows)
+        apart = rows[1:] - rows[:-1] != 1
+        if apart.all():
+            return cls(rows, rows + 1)
+        breaks = np.flatnonzero(apart) + 1
         starts = rows[np.concatenate(([0], breaks))]
         stops = rows[np.concatenate((breaks - 1, [len(rows) - 1]))] + 1
         return cls(starts, stops)
@@ -71,7 +76,7 @@ class Rows:
         """
         return cls.joined(edges[:-1][keep], edges[1:][keep])
 
-    @property
+    @cached_property
     def count(self) -> int:
         if len(self.starts) == 1:
             return int(self.stops[0] - self.starts[0])

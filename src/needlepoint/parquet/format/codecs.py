@@ -6,7 +6,7 @@ from functools import cache
 
 import pyarrow as pa
 
-UNCOMPRESSED = 0
+UNCOMPRESSED, ZSTD = 0, 6
 # parquet.thrift, CompressionCodec. 3, LZO, is in no build of Arrow. 5, LZ4, is framed in two different ways by
 # Hadoop and others, and only the decoder of whole files can distinguish them.
 # Compressed pages announce their size; one that announces more is not taken apart here, and pyarrow may judge it.

@@ -99,7 +99,7 @@ def parse_header(data: bytes, position: int = 0) -> PageHeader:
     return found
 
 
-_NEXT_I32, _TRUE, _FALSE, _STOP = 0x15, 0x11, 0x12, 0
+_NEXT_I32, _TRUE, _FALSE, _STATISTICS, _STOP = 0x15, 0x11, 0x12, 0x1C, 0
 # Headers of the fields 5 (data_page_header) and 8 (data_page_header_v2), after field 3, or 4 if there is a checksum.
 _DATA_PAGES = {(3, 0x2C): DATA_PAGE, (4, 0x1C): DATA_PAGE, (3, 0x5C): DATA_PAGE_V2, (4, 0x4C): DATA_PAGE_V2}
 _NUMBERS = {DATA_PAGE: 4, DATA_PAGE_V2: 6}  # that each of them begins with
@@ -130,6 +130,8 @@ def skim_header(data: bytes, position: int = 0) -> PageHeader:
                     break
             elif byte in (_TRUE, _FALSE) and inner == DATA_PAGE_V2 and len(numbers) == outer + 6 and compressed is None:
                 compressed = byte == _TRUE
+            elif byte == _STATISTICS and inner is not None and len(numbers) == outer + _NUMBERS[inner]:
+                position = _skip_statistics(data, position)
             elif byte == _STOP and data[position] == _STOP:
                 kind, uncompressed_size, compressed_size = numbers[:3]
                 size, found = position + 1 - start, numbers[outer:]
@@ -150,7 +152,27 @@ def skim_header(data: bytes, position: int = 0) -> PageHeader:
                 break
     except IndexError:
         pass
-    return parse_header(data, start)  # one with statistics or of another kind, or none at all
+    return parse_header(data, start)  # one of another kind, or none at all
+
+
+def _skip_statistics(data: bytes, position: int) -> int:
+    """The place after a struct of bounds, counts and flags; IndexError if it is none. Longer bounds than 127 bytes
+    are left to `parse_header`.
+
+    Statistics { 1: max, 2: min, 3: null_count, 4: distinct_count, 5: max_value, 6: min_value, 7 and 8: flags }
+    """
+    while (byte := data[position]) != _STOP:
+        kind = byte & 0x0F if byte >> 4 else _STOP  # else the number of the field follows
+        position += 1
+        if kind == thrift.BINARY and data[position] < 0x80:
+            position += 1 + data[position]
+        elif kind == thrift.I64:
+            while data[position] >= 0x80:
+                position += 1
+            position += 1
+        elif kind not in (thrift.TRUE, thrift.FALSE):
+            raise IndexError
+    return position + 1
 
 
 def _bounds(statistics: thrift.Struct | None) -> tuple[int | None, bytes | None, bytes | None]:

@@ -3,6 +3,7 @@
 page_plan           which pages hold the wanted rows
 page_reader         fetch them and let pyarrow decode a small file made of them
 assembly            that small file
+unpacked_pages      that file for many pages of zstd, which are unpacked in one call
 arrow_reader        pyarrow's reader: the only user of its private API
 row_group_reader    whole row groups, where pages cannot be read one by one
 dictionaries        dictionaries that are decoded once

@@ -137,25 +137,40 @@ def assemble(frame: Frame, row_groups: Sequence[tuple[int, Sequence[AssembledChu
                 data += len(chunk.dictionary)
             parts.extend(chunk.pages)
             end = data + sum(map(len, chunk.pages))
-            encoded.append(_encode_chunk(chunk, chunk.num_values + missing, position, data, end))
+            encoded.append(_encode_chunk(chunk.head, chunk.num_values + missing, position, data, end))
             position = end
-        # RowGroup { 1: columns, 2: total_byte_size, 3: num_rows }
-        groups += (_NEXT_LIST, thrift.list_header(STRUCT, len(encoded)), *encoded)
-        groups += (_NEXT_I64, zigzag(position - start), _NEXT_I64, zigzag(num_rows + missing), _STOP)
+        groups.append(_encode_row_group(num_rows + missing, encoded, position - start))
         total_rows += num_rows + missing
-    # FileMetaData { 1: version, 2: schema, 3: num_rows, 4: row_groups, 5: key_value_metadata, 6: created_by }
-    footer = b"".join(
-        (frame.head, _NEXT_I64, zigzag(total_rows), _NEXT_LIST, thrift.list_header(STRUCT, len(row_groups)),
-         *groups, frame.tail)
-    )  # fmt: skip
-    parts += (footer, len(footer).to_bytes(4, "little"), MAGIC)
+    parts.append(_encode_end(frame, total_rows, groups))
     return b"".join(parts)
 
 
-def _encode_chunk(chunk: AssembledChunk, num_values: int, start: int, data: int, end: int) -> bytes:
+def end_of_file(frame: Frame, head: bytes, num_values: int, size: int) -> bytes:
+    """What follows the pages of a file with one chunk, which has so many values, a row each, and so many bytes."""
+    start = len(MAGIC)
+    chunk = _encode_chunk(head, num_values, start, start, start + size)
+    return _encode_end(frame, num_values, [_encode_row_group(num_values, [chunk], size)])
+
+
+def _encode_end(frame: Frame, num_rows: int, row_groups: Sequence[bytes]) -> bytes:
+    # FileMetaData { 1: version, 2: schema, 3: num_rows, 4: row_groups, 5: key_value_metadata, 6: created_by }
+    footer = b"".join(
+        (frame.head, _NEXT_I64, zigzag(num_rows), _NEXT_LIST, thrift.list_header(STRUCT, len(row_groups)),
+         *row_groups, frame.tail)
+    )  # fmt: skip
+    return footer + len(footer).to_bytes(4, "little") + MAGIC
+
+
+def _encode_row_group(num_rows: int, chunks: Sequence[bytes], size: int) -> bytes:
+    # RowGroup { 1: columns, 2: total_byte_size, 3: num_rows }
+    columns = (_NEXT_LIST, thrift.list_header(STRUCT, len(chunks)), *chunks)
+    return b"".join((*columns, _NEXT_I64, zigzag(size), _NEXT_I64, zigzag(num_rows), _STOP))
+
+
+def _encode_chunk(head: bytes, num_values: int, start: int, data: int, end: int) -> bytes:
     size = zigzag(end - start)
     # ColumnMetaData, fields 5 num_values, 6 and 7 sizes, 9 data_page_offset, 11 dictionary_page_offset
-    numbers = [chunk.head, _NEXT_I64, zigzag(num_values), _NEXT_I64, size, _NEXT_I64, size]
+    numbers = [head, _NEXT_I64, zigzag(num_values), _NEXT_I64, size, _NEXT_I64, size]
     numbers += (_SECOND_NEXT_I64, zigzag(data))
     if data > start:
         numbers += (_SECOND_NEXT_I64, zigzag(start))

@@ -54,6 +54,7 @@ class LeafPlan:
     size: Int64Array
     first_page: Int64Array | None  # None: a stretch is a page
     keepable: bool  # whether its decoded dictionaries can be kept and values looked up in them
+    mean_size: float
     chunks: dict[int, ChunkPlan] = field(default_factory=dict)
     _alone: tuple[Frame, bool] | None = None
 
@@ -61,19 +62,24 @@ class LeafPlan:
         """What is the same for all rows of the chunk."""
         found = self.chunks.get(row_group)
         if found is None:
-            leaf, chunks = self.card.leaves[self.leaf], self.card.chunks
+            chunks = self.card.chunks
             index = self.card.chunk_index(self.leaf, row_group)
-            mask, codec = int(chunks.encodings[index]), int(chunks.codec[index])
-            size = int(chunks.dictionary_size[index])
-            encodings = [encoding for encoding in range(mask.bit_length()) if mask >> encoding & 1]
-            physical = FIXED_LENGTH if is_int96(leaf) else leaf.physical_type
+            codec, size = int(chunks.codec[index]), int(chunks.dictionary_size[index])
             found = self.chunks[row_group] = ChunkPlan(
-                assembly.chunk_head(physical, encodings, leaf.path, codec),
+                self.head(row_group, codec),
                 codec,
                 (int(chunks.start[index]), size) if size else None,
                 self.keepable and codecs.is_known(codec),
             )
         return found
+
+    def head(self, row_group: int, codec: int) -> bytes:
+        """The encoded beginning of the metadata of a chunk, as if it had this codec."""
+        leaf, index = self.card.leaves[self.leaf], self.card.chunk_index(self.leaf, row_group)
+        mask = int(self.card.chunks.encodings[index])
+        physical = FIXED_LENGTH if is_int96(leaf) else leaf.physical_type
+        encodings = [encoding for encoding in range(mask.bit_length()) if mask >> encoding & 1]
+        return assembly.chunk_head(physical, encodings, leaf.path, codec)
 
     def alone(self) -> tuple[Frame, bool]:
         """For a flat column: the frame of a file of nothing else, and whether it is nullable."""
@@ -84,10 +90,11 @@ class LeafPlan:
             self._alone = _frame(self.card, [field]), optional
         return self._alone
 
-    def runs(self, stretches: list[int]) -> tuple[list[tuple[int, int]], int]:
-        """The pages of these stretches as `(offset, size)`, adjacent ones joined, and the number of pages."""
+    def runs(self, stretches: list[int]) -> tuple[list[tuple[int, int]], Int64Array]:
+        """The pages of these stretches as `(offset, size)`, adjacent ones joined, and the sizes of single pages."""
         if self.first_page is None and len(stretches) == 1:
-            return [(int(self.offset[stretches[0]]), int(self.size[stretches[0]]))], 1
+            only = stretches[0]
+            return [(int(self.offset[only]), int(self.size[only]))], self.size[only : only + 1]
         pages = np.array(stretches)
         if self.first_page is not None:
             starts, ends = self.first_page[pages], self.first_page[pages + 1]
@@ -95,13 +102,14 @@ class LeafPlan:
             pages = np.repeat(ends - np.cumsum(counts), counts) + np.arange(int(counts.sum()))
         runs: list[tuple[int, int]] = []
         end = -1
-        for offset, size in zip(self.offset[pages].tolist(), self.size[pages].tolist(), strict=True):
+        sizes = self.size[pages]
+        for offset, size in zip(self.offset[pages].tolist(), sizes.tolist(), strict=True):
             if offset == end:
                 runs[-1] = (runs[-1][0], runs[-1][1] + size)
             else:
                 runs.append((offset, size))
             end = offset + size
-        return runs, len(pages)
+        return runs, sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +260,7 @@ def _plan_field(card: FileCard, each: Field) -> FieldPlan:
             # Beyond the last stretch: beyond the last page.
             None if len(slices) == 1 else np.append(np.searchsorted(leaf_rows, first_row), len(leaf_rows)),
             keepable,
+            float(card.pages.size[pages].mean()) if len(leaf_rows) else 0.0,
         )
         for leaf, pages, leaf_rows in zip(range(each.first_leaf, each.last_leaf), slices, rows, strict=True)
     )

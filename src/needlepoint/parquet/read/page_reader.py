@@ -25,7 +25,7 @@ from needlepoint.objects import (
     open_object,
 )
 from needlepoint.parquet.card.card import FileCard
-from needlepoint.parquet.format import int96
+from needlepoint.parquet.format import codecs, int96
 from needlepoint.parquet.format.page_index import Int64Array
 from needlepoint.parquet.read.arrow_reader import ParquetReader, open_reader
 from needlepoint.parquet.read.assembly import AssembledChunk, Frame, assemble, count_values
@@ -34,6 +34,7 @@ from needlepoint.parquet.read.dictionaries import is_worth_keeping, look_up
 from needlepoint.parquet.read.page_plan import CachedCard, ChunkPlan, ColumnsPlan, FilePlan, LeafPlan, PageSelection
 from needlepoint.parquet.read.row_group_reader import read_whole
 from needlepoint.parquet.read.take_rows import take
+from needlepoint.parquet.read.unpacked_pages import FEWEST_PAGES, unpacked_file
 from needlepoint.parquet.read.utf8 import NotText, check_texts, not_text
 
 _HINT = "The file is corrupt, or its page index is; write it again."
@@ -57,8 +58,9 @@ class ReadStats:
 
 NOTHING_READ = ReadStats(0, 0, 0, 0)
 
-# Pages of files with so many wanted rows go into one assembled file, and of so many files.
-ROWS_AT_ONCE, FILES_AT_ONCE = 256, 64
+# Pages of files with so many wanted rows go into one assembled file, if these pages have so many rows or packed bytes;
+# and of so many files.
+ROWS_AT_ONCE, DECODED_AT_ONCE, BYTES_AT_ONCE, FILES_AT_ONCE = 256, 1 << 16, 4 << 20, 64
 
 BATCHES_ON_THE_WAY = 8  # fetched and not yet taken from
 
@@ -116,7 +118,7 @@ def read_files(
         plan = each.cached.plan(columns)
         _check_rows(each.cached.card, each.rows)
         groups.setdefault(tuple(file.frame for file in plan.files), []).append(number)
-    batches = [batch for numbers in groups.values() for batch in _batches(wanted, numbers)]
+    batches = [batch for numbers in groups.values() for batch in _batches(wanted, columns, numbers)]
     pending: deque[_PendingRead] = deque()
     reads: list[Read] = []
     for batch in batches:
@@ -128,17 +130,34 @@ def read_files(
     return [(batch, table, stats) for batch, (table, stats) in zip(batches, reads, strict=True)]
 
 
-def _batches(wanted: Sequence[FileRows], numbers: Sequence[int]) -> list[list[int]]:
+def _batches(wanted: Sequence[FileRows], columns: tuple[str, ...], numbers: Sequence[int]) -> list[list[int]]:
     """The numbers of files in order, as many in each batch as are assembled into one file."""
-    batches: list[list[int]] = []
-    rows = ROWS_AT_ONCE
+    batches: list[list[int]] = [[]]
+    rows, decoded, size = 0, 0.0, 0.0
+    few = sum(len(wanted[number].rows) for number in numbers) < ROWS_AT_ONCE
     for number in numbers:
-        if rows >= ROWS_AT_ONCE or len(batches[-1]) == FILES_AT_ONCE:
+        enough = rows >= ROWS_AT_ONCE and (decoded >= DECODED_AT_ONCE or size >= BYTES_AT_ONCE)
+        if enough or len(batches[-1]) == FILES_AT_ONCE:
             batches.append([])
-            rows = 0
+            rows, decoded, size = 0, 0.0, 0.0
         batches[-1].append(number)
-        rows += len(wanted[number].rows)
+        each = wanted[number]
+        share = 0.0 if few else _share_of_pages(each, columns)
+        rows += len(each.rows)
+        decoded += each.cached.card.num_rows * share
+        size += each.cached.sizes(columns).bytes * share
     return batches
+
+
+def _share_of_pages(wanted: FileRows, columns: tuple[str, ...]) -> float:
+    """About which part of the pages of a file has the wanted rows, if all have the same number of rows: rows 0 to 259
+    and row 600 of 1,000 are in 3 of 4 pages."""
+    rows, files = wanted.rows, wanted.cached.plan(columns).files
+    if not len(rows) or not files:
+        return 0.0
+    pages = len(files[0].fields[0].first_row)
+    ranges = 1 + int(np.count_nonzero(rows[1:] - rows[:-1] != 1))
+    return min(1.0, ranges / pages + len(rows) / wanted.cached.card.num_rows)
 
 
 Column = Callable[[], pa.ChunkedArray]
@@ -278,7 +297,7 @@ def foresee_dictionaries(
     skimmed, decoded, cold = 0.0, 0.0, 0
     identity, kept = cached.card.identity, caches.dictionaries
     for leaf in (leaf for file in cached.plan(tuple(columns)).files for field in file.fields for leaf in field.leaves):
-        touched = float(leaf.size.mean()) * min(num_rows, len(leaf.size)) if len(leaf.size) else 0.0
+        touched = leaf.mean_size * min(num_rows, len(leaf.size))
         chunks = [leaf.chunk(row_group) for row_group in row_groups]
         sizes = [chunk.dictionary[1] if chunk.dictionary else 0 for chunk in chunks]
         if all(chunk.keepable and is_worth_keeping(size, num_rows) for chunk, size in zip(chunks, sizes, strict=True)):
@@ -315,6 +334,7 @@ class _ChunkPart(NamedTuple):
     dictionary: int | None
     first_range: int
     last_range: int
+    sizes: Int64Array  # of the pages
     nested: bool
     apart: bool
     entries: pa.Array | None
@@ -377,10 +397,12 @@ class _Request:
                 dictionary = len(ranges)
                 ranges.append(plan.dictionary)
         first = len(ranges)
-        runs, pages = leaf.runs(stretches)
+        runs, sizes = leaf.runs(stretches)
         ranges += runs
-        self.pages += pages
-        return _ChunkPart(leaf, plan, row_group, num_rows, dictionary, first, len(ranges), nested, apart, entries)
+        self.pages += len(sizes)
+        return _ChunkPart(
+            leaf, plan, row_group, num_rows, dictionary, first, len(ranges), sizes, nested, apart, entries
+        )
 
 
 _RowGroup = tuple[int, list[AssembledChunk]]
@@ -392,23 +414,51 @@ class _Mismatch(ValueError):
 
 
 def _decode(parts: Sequence[_FilePart], executor: Executor | None) -> dict[str, Column]:
-    """Assemble the pages of all parts into one file and take the wanted rows of each of its fields."""
+    """Assemble the pages of all parts into one file and take the wanted rows of each of its fields. Fields whose pages
+    can be unpacked together have a file of their own."""
     plan = parts[0].plan
-    reader = _open(
-        plan.frame, _side_by_side([*map(_assembled_field, itertools.repeat(parts), range(len(plan.fields)))])
-    )
+    assembled = [*map(_assembled_field, itertools.repeat(parts), range(len(plan.fields)))]
+    alone = [*map(_can_be_unpacked, itertools.repeat(parts), range(len(plan.fields)), assembled)]
+    shared = [[_nothing(each[0])] if one else each for each, one in zip(assembled, alone, strict=True)]
+    reader = None if all(alone) else _open(plan.frame, _side_by_side(shared))
     fields: dict[str, Column] = {}
     for number, field in enumerate(plan.fields):
-        read = functools.partial(_read_rows, reader, number, field.name, parts)
+        if alone[number] or reader is None:
+            read = functools.partial(_read_unpacked, assembled[number][0], number, field.name, parts)
+        else:
+            read = functools.partial(_read_rows, reader, number, number, field.name, parts)
         fields[field.name] = read if executor is None else executor.submit(read).result
     return fields
+
+
+def _can_be_unpacked(parts: Sequence[_FilePart], number: int, assembled: list[_RowGroup]) -> bool:
+    """Whether the pages of a field are one chunk of zstd without a dictionary, and enough of them. Not without caches:
+    such a read is a repeated one, and gives pyarrow pages as they are."""
+    chunk = parts[0].chunks[number][0][0]
+    if parts[0].cache is None or len(assembled) > 1 or chunk.nested or chunk.dictionary is not None:
+        return False
+    pages = sum(len(chunks[0].sizes) for part in parts for chunks in part.chunks[number])
+    return pages >= FEWEST_PAGES and chunk.plan.codec == codecs.ZSTD and codecs.is_known(codecs.ZSTD)
+
+
+def _read_unpacked(assembled: _RowGroup, number: int, name: str, parts: Sequence[_FilePart]) -> pa.ChunkedArray:
+    """As `_read_rows`, out of a file of this field only, whose pages are unpacked together if that is possible."""
+    num_rows, (chunk,) = assembled
+    first = parts[0].chunks[number][0][0]
+    frame, _ = first.leaf.alone()
+    sizes = np.concatenate([chunks[0].sizes for part in parts for chunks in part.chunks[number]])
+    head = first.leaf.head(first.row_group, codecs.UNCOMPRESSED)
+    # One row more than there is, as in `_open`.
+    file = unpacked_file(frame, head, num_rows + 1, chunk.pages, sizes)
+    reader = _open(frame, [assembled]) if file is None else open_reader(pa.BufferReader(file), int96_unit=int96.UNIT)
+    return _read_rows(reader, 0, number, name, parts)
 
 
 def _assembled_field(parts: Sequence[_FilePart], number: int) -> list[_RowGroup]:
     """The chunks of a field of all parts. Pages of the same codec that need no dictionary are in one chunk, whichever
     row group or file they are from: pyarrow reads a chunk of a thousand pages faster than a thousand chunks."""
     found: list[_RowGroup] = []
-    codecs: list[int] | None = None  # of the last row group, if others can be added to it
+    before: list[int] | None = None  # the codecs of the last row group, if others can be added to it
     for part in parts:
         for chunks in part.chunks[number]:
             assembled: list[AssembledChunk] = []
@@ -417,12 +467,12 @@ def _assembled_field(parts: Sequence[_FilePart], number: int) -> list[_RowGroup]
                 assembled.append(_assembled(chunk, part.blocks))
                 alike = None if alike is None or chunk.dictionary is not None else [*alike, chunk.plan.codec]
             rows = chunks[0].num_rows
-            if alike is not None and alike == codecs:
-                before, joined = found[-1]
-                found[-1] = before + rows, [*map(AssembledChunk.followed_by, joined, assembled)]
+            if alike is not None and alike == before:
+                rows_before, joined = found[-1]
+                found[-1] = rows_before + rows, [*map(AssembledChunk.followed_by, joined, assembled)]
             else:
                 found.append((rows, assembled))
-            codecs = alike
+            before = alike
     return found
 
 
@@ -445,14 +495,16 @@ def _nothing(like: _RowGroup) -> _RowGroup:
     return 0, [AssembledChunk(chunk.head, 0, None, []) for chunk in like[1]]
 
 
-def _read_rows(reader: ParquetReader, number: int, name: str, parts: Sequence[_FilePart]) -> pa.ChunkedArray:
-    """The wanted rows of a field, of parts whose pages follow one another."""
+def _read_rows(
+    reader: ParquetReader, column: int, number: int, name: str, parts: Sequence[_FilePart]
+) -> pa.ChunkedArray:
+    """The wanted rows of a field, of parts whose pages follow one another in this column of the assembled file."""
     total, places = 0, list[Int64Array]()
     for part in parts:
         selection = part.selections[number]
         places.append(selection.positions + total if total else selection.positions)
         total += sum(selection.row_counts)
-    return take(_read_column(reader, number, name, total), np.concatenate(places) if len(places) > 1 else places[0])
+    return take(_read_column(reader, column, name, total), np.concatenate(places) if len(places) > 1 else places[0])
 
 
 def _open(frame: Frame, row_groups: Sequence[_RowGroup]) -> ParquetReader:

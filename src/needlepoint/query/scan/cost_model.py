@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -83,14 +83,14 @@ def by_pages(cached: CachedCard, columns: Sequence[str], rows: Rows) -> Estimate
     )
 
 
-def whole(cached: CachedCard, columns: Sequence[str], share: float = 1.0) -> Estimate:
-    """The estimate for whole row groups: all of them, or this share."""
+def whole(cached: CachedCard, columns: Sequence[str], share: float = 1.0, more_values: float = 0.0) -> Estimate:
+    """The estimate for whole row groups: all of them, or this share, and so many values more."""
     size = cached.sizes(tuple(columns))
     return Estimate(
         size.pages * share,
         size.chunks * share,
         (size.bytes + size.dictionaries) * share,
-        (cached.card.num_rows * size.leaves + size.dictionaries / ENTRY_BYTES) * share,
+        (cached.card.num_rows * size.leaves + size.dictionaries / ENTRY_BYTES) * share + more_values,
         (cached.card.num_rows * size.texts + size.text_dictionaries / ENTRY_BYTES) * share,
         size.codec,
     )
@@ -108,15 +108,19 @@ def overlaps(first_row: Int64Array, rows: Rows) -> Int64Array:
     return np.cumsum(np.bincount(firsts, minlength=count) - np.bincount(lasts, minlength=count))[:-1]
 
 
+def row_groups_of(cached: CachedCard, rows: Rows) -> Int64Array:
+    """The numbers of the row groups that hold any of `rows`, of which there are some."""
+    starts = cached.card.row_group_rows[:-1]
+    return np.flatnonzero(overlaps(starts, rows)) if len(starts) != 1 else np.zeros(1, np.int64)
+
+
 def by_row_groups(cached: CachedCard, columns: Sequence[str], rows: Rows) -> tuple[Rows, Estimate]:
     """The rows of all row groups that hold any of `rows`, and the work of reading them: values beyond those rows count
     twice, since the predicate is evaluated on them."""
-    card = cached.card
-    groups = np.flatnonzero(overlaps(card.row_group_rows[:-1], rows))
+    card, groups = cached.card, row_groups_of(cached, rows)
     widened = Rows.joined(card.row_group_rows[groups], card.row_group_rows[groups + 1])
-    read = whole(cached, columns, len(groups) / max(1, card.num_row_groups))
     also = (widened.count - rows.count) * cached.sizes(tuple(columns)).leaves
-    return widened, replace(read, values=read.values + also)
+    return widened, whole(cached, columns, len(groups) / max(1, card.num_row_groups), also)
 
 
 @dataclass(frozen=True, slots=True)

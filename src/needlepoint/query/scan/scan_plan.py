@@ -7,8 +7,6 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
-import numpy as np
-
 from needlepoint.access import AccessPlan, Rows
 from needlepoint.objects import Identity, OpenObject, is_url
 from needlepoint.parquet import CachedCard, Caches, ReadStats, foresee_dictionaries
@@ -20,7 +18,7 @@ from needlepoint.query.scan.cost_model import (
     NativeFilter,
     by_pages,
     by_row_groups,
-    overlaps,
+    row_groups_of,
     scan_seconds,
 )
 from needlepoint.query.scan.costs import Costs, shared
@@ -316,7 +314,7 @@ def _with_dictionaries(
 ) -> float:
     """The time of a read by page that looks values up in dictionaries. Those that are not decoded yet cost more than a
     scan, but once: they are decoded when such a read is wanted for the second time, if there is room to keep them."""
-    groups = np.flatnonzero(overlaps(cached.card.row_group_rows[:-1], rows)).tolist()
+    groups = row_groups_of(cached, rows).tolist()
     read = foresee_dictionaries(path, cached, columns, rows.count, groups, caches)
     of_byte = costs.read_byte(pages.codec)
     warm = (

@@ -26,6 +26,7 @@ from needlepoint.parquet.format.page_headers import (
     Chunk,
     ChunkPages,
     parse_header,
+    skim_header,
     walk,
 )
 from needlepoint.parquet.format.thrift import ThriftError, Writer, varint
@@ -203,6 +204,34 @@ def test_any_bytes_end(tmp_path_factory: pytest.TempPathFactory, data: bytes, re
         assert 0 < header.size <= len(data)
     except ThriftError:
         pass
+
+
+@settings(max_examples=cases(200), deadline=None)
+@given(
+    st.sampled_from([DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE]),
+    st.integers(0, 1 << 20),
+    st.none() | st.tuples(st.binary(max_size=200), st.binary(max_size=200)),
+    st.none() | st.integers(0, 1 << 40),
+    st.none() | st.tuples(st.integers(0, 60), st.integers(0, 255)),
+)
+def test_skimming_reads_what_parsing_reads(
+    kind: int,
+    values: int,
+    bounds: tuple[bytes, bytes] | None,
+    nulls: int | None,
+    changed: tuple[int, int] | None,
+) -> None:
+    """Except for the bounds; also if a byte is changed, as long as it is a header."""
+    nulls = nulls if nulls is None or kind != DATA_PAGE_V2 else nulls % (1 << 20)
+    data = bytearray(page(values, b"body", kind=kind, bounds=bounds, nulls=nulls))
+    if changed is not None and changed[0] < len(data):
+        data[changed[0]] = changed[1]
+    try:
+        parsed = parse_header(bytes(data))
+    except ThriftError:
+        return
+    unbounded = {"null_count": None, "min_value": None, "max_value": None}
+    assert skim_header(bytes(data))._replace(**unbounded) == parsed._replace(**unbounded)
 
 
 def test_few_bytes_are_read_of_large_pages(tmp_path: Path) -> None:

@@ -236,6 +236,7 @@ def test_many_files_in_one_go(
     mixed_files: list[str], threads: int, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_reader, "ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(page_reader, "DECODED_AT_ONCE", rows_at_once)
     monkeypatch.setattr(page_reader, "PAGES_FOR_A_THREAD", 1)
     executor = ThreadPoolExecutor(threads) if threads else None
 
@@ -264,6 +265,20 @@ def test_many_files_in_one_go(
     run()
     if executor is not None:
         executor.shutdown()
+
+
+def test_ranges_of_many_files_are_decoded_in_one_go(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """300 wanted rows are few pages if they are adjacent."""
+    path = lake("flat/rows_per_page")
+    cached = CachedCard(card_of(path))
+    few = [FileRows(path, cached, np.arange(50, 350))] * 3
+    assert [files for files, _, _ in read_files(few, ["id"])] == [[0, 1, 2]]
+    monkeypatch.setattr(page_reader, "DECODED_AT_ONCE", 500)
+    assert [files for files, _, _ in read_files(few, ["id"])] == [[0, 1], [2]]
+    whole_files = [FileRows(path, cached, np.arange(500))] * 2
+    assert [files for files, _, _ in read_files(whole_files, ["id"])] == [[0], [1]]
+    monkeypatch.setattr(page_reader, "BYTES_AT_ONCE", 1)
+    assert [files for files, _, _ in read_files(few, ["id"])] == [[0], [1], [2]]
 
 
 @pytest.mark.parametrize("threads", [0, 2])

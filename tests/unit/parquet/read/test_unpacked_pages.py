@@ -1,0 +1,135 @@
+"""Pages of zstd that are unpacked together have the same rows as pages that pyarrow unpacks."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.unit.parquet.reading import numbers
+
+from needlepoint.errors import NotParquet
+from needlepoint.parquet import describe
+from needlepoint.parquet.format.page_headers import parse_header
+from needlepoint.parquet.format.thrift import zigzag
+from needlepoint.parquet.read import page_reader
+from needlepoint.parquet.read.caches import Caches
+from needlepoint.parquet.read.page_plan import CachedCard
+from needlepoint.parquet.read.page_reader import FileRows, read_files
+from needlepoint.parquet.read.unpacked_pages import FEWEST_PAGES
+
+ROWS = 1000
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "page statistics": {"write_page_index": False},
+    "checksums": {"write_page_checksum": True},
+    "delta": {"column_encoding": {"id": "DELTA_BINARY_PACKED", "text": "DELTA_BYTE_ARRAY"}},
+    "row groups": {"row_group_size": 300},
+    "version 2": {"data_page_version": "2.0"},
+    "dictionaries": {"use_dictionary": True},
+    "snappy": {"compression": "snappy"},
+}
+APART = {"version 2", "snappy"}
+
+
+def values(seed: int) -> pa.Table:
+    drawn = np.random.default_rng(seed)
+    ids = drawn.integers(-(2**62), 2**62, ROWS)
+    texts = [f"{'é' * int(length)} {number}" for number, length in enumerate(drawn.integers(0, 40, ROWS))]
+    absent = drawn.random(ROWS) < 0.3
+    absent[: ROWS // 2] = False  # pages without and with NULL
+    return pa.table(
+        {
+            "id": pa.array(ids),
+            "text": pa.array(texts, mask=absent),
+            "flag": pa.array(ids % 3 == 0, mask=absent),
+            "price": pa.array([decimal.Decimal(int(each) % 10**6).scaleb(-2) for each in ids], pa.decimal128(20, 2)),
+            "day": pa.array([datetime.date(2020, 1, 1) + datetime.timedelta(int(each) % 999) for each in ids]),
+            "long": pa.array(["x" * 3000] * ROWS),
+            "nothing": pa.nulls(ROWS, pa.float64()),
+        },
+        schema=pa.schema(
+            [
+                pa.field("id", pa.int64(), nullable=False),
+                ("text", pa.string()),
+                ("flag", pa.bool_()),
+                ("price", pa.decimal128(20, 2)),
+                ("day", pa.date32()),
+                ("long", pa.string()),
+                ("nothing", pa.float64()),
+            ]
+        ),
+    )
+
+
+def write(directory: Path, layout: str, files: int = 2) -> list[str]:
+    options = {"compression": "zstd", "use_dictionary": False, "max_rows_per_page": 20, "write_page_index": True}
+    paths = []
+    for number in range(files):
+        paths.append(str(directory / f"{number}.parquet"))
+        pq.write_table(values(number), paths[-1], write_batch_size=20, **{**options, **LAYOUTS[layout]})
+    return paths
+
+
+def read(paths: list[str], columns: list[str], rows: np.ndarray) -> pa.Table:
+    wanted = [FileRows(path, CachedCard(describe(path).card), rows) for path in paths]
+    found = read_files(wanted, columns, None, Caches.of(1 << 20, 1 << 20))
+    return pa.concat_tables([table for _, table, _ in found])
+
+
+@pytest.fixture
+def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether the pages of each column were unpacked together."""
+    seen: list[bool] = []
+    original = page_reader.unpacked_file
+
+    def counted(*arguments: Any) -> bytes | None:
+        file = original(*arguments)
+        seen.append(file is not None)
+        return file
+
+    monkeypatch.setattr(page_reader, "unpacked_file", counted)
+    return seen
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_same_rows_as_a_scan(tmp_path: Path, unpacked: list[bool], layout: str) -> None:
+    paths = write(tmp_path, layout)
+    columns = values(0).column_names
+    drawn = np.random.default_rng(7)
+    for count in (FEWEST_PAGES // 2 - 1, 60, ROWS):
+        rows = np.sort(drawn.choice(ROWS, count, replace=False))
+        expected = pa.concat_tables([pq.ParquetFile(path).read(columns).take(rows) for path in paths])
+        assert read(paths, columns, rows).equals(expected)
+    assert any(unpacked) == (layout not in APART)
+    assert all(unpacked) or layout in APART
+
+
+def test_few_pages_are_read_one_by_one(tmp_path: Path, unpacked: list[bool]) -> None:
+    (path,) = write(tmp_path, "plain", files=1)
+    read([path], ["id"], numbers(*range(0, 20 * (FEWEST_PAGES - 1), 20)))
+    assert not unpacked
+    read([path], ["id"], numbers(*range(0, 20 * FEWEST_PAGES, 20)))
+    assert unpacked == [True]
+
+
+@pytest.mark.parametrize("change", ["frame", "size"])
+def test_a_damaged_page_is_an_error(tmp_path: Path, change: str) -> None:
+    (path,) = write(tmp_path, "plain", files=1)
+    card = describe(path).card
+    data = bytearray(Path(path).read_bytes())
+    place = int(card.pages.offset[card.leaf_pages(0)][7])
+    header = parse_header(bytes(data), place)
+    if change == "frame":
+        start, other = place + header.size + 4, b"\xff" * 4
+    else:
+        start, other = data.index(zigzag(header.uncompressed_size), place), zigzag(header.uncompressed_size + 1)
+    data[start : start + len(other)] = other
+    Path(path).write_bytes(data)
+    with pytest.raises(NotParquet):
+        read([path], ["id"], numbers(*range(ROWS)))
