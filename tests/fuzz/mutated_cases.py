@@ -264,7 +264,9 @@ class Cases:
         shutil.rmtree(store / "unpacked", ignore_errors=True)
         yield f"store of {base.name}: {what}"
         self._open()
-        self._ask(base, chance, Mutated(b"", what, untrue=forged))
+        # A forged card can say that any bytes are a page: only crashes count then.
+        with contextlib.suppress(Finding) if forged else contextlib.nullcontext():
+            self._ask(base, chance, Mutated(b"", what, untrue=forged))
         self._restore()
 
     @staticmethod

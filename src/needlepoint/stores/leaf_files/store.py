@@ -297,7 +297,8 @@ class LeafKeyStore:
                 yield to_entries(columns, cut.width)
 
     def key_bits(self) -> int:
-        return self._poll().cut.bits
+        with self._errors():
+            return self._poll().cut.bits
 
     def _answer(self, ask: Callable[[LeafState], Answer]) -> Answer:
         with self._errors():
