@@ -6,6 +6,7 @@ import datetime
 import decimal
 import itertools
 import operator
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -672,6 +673,54 @@ def test_wildcards_beside_subqueries_with_using(pair: World) -> None:
     pair.check("WITH c AS (SELECT 1) SELECT * FROM a JOIN b USING (id) UNION ALL SELECT * FROM a JOIN b USING (id)")
     with pytest.raises(SqlError, match="USING or NATURAL"):
         pair.lake.sql("SELECT * FROM a JOIN b USING (id) WHERE a.n IN (SELECT a.n FROM a JOIN b USING (n))")
+
+
+@pytest.mark.parametrize(
+    ("query", "clause"),
+    [
+        ("SELECT n, count(*) FROM a GROUP BY n WITH ROLLUP", "WITH ROLLUP"),
+        ("SELECT n, count(*) FROM a GROUP BY n WITH CUBE", "WITH CUBE"),
+        ("SELECT n, count(*) FROM a GROUP BY n WITH TOTALS", "WITH TOTALS"),
+        ("SELECT * FROM a TABLESAMPLE (1)", "TABLESAMPLE"),
+        ("SELECT * FROM a x TABLESAMPLE BERNOULLI (1) JOIN b ON x.id = b.id", "TABLESAMPLE"),
+        ("SELECT * FROM a SAMPLE (10)", "SAMPLE"),
+        ("SELECT * FROM a, b SAMPLE 0.1", "SAMPLE"),
+        ("SELECT id FROM a START WITH id = 1 CONNECT BY PRIOR id = n", "CONNECT BY"),
+        ("SELECT id FROM a PREWHERE id = 1", "PREWHERE"),
+        ("SELECT id FROM a PARTITION (p)", "PARTITION"),
+        ("SELECT * FROM a WITH ORDINALITY", "WITH ORDINALITY"),
+        ("SELECT * ILIKE 'i%' FROM a", "ILIKE"),
+        ("SELECT sum(n) OVER (w ORDER BY id) FROM a WINDOW w AS (PARTITION BY s)", "a named window"),
+        ("SELECT x FROM (SELECT sum(n) OVER (w ROWS 1 PRECEDING) AS x FROM a WINDOW w AS (ORDER BY id))", "a named"),
+        ("FROM a", "FROM without SELECT"),
+        ("SELECT id FROM a WHERE id IN (/* all */ FROM b)", "FROM without SELECT"),
+        ("SELECT id FROM a UNION ALL FROM a", "FROM without SELECT"),
+    ],
+)
+def test_clauses_that_datafusion_ignores(pair: World, query: str, clause: str) -> None:
+    for each in (query, f"WITH c AS ({query}) SELECT * FROM c"):
+        with pytest.raises(SqlError, match=f"{re.escape(clause)}.* not supported"):
+            pair.lake.sql(each).to_arrow()
+    with pytest.raises(SqlError, match="not supported"):
+        pair.lake.sql(f"CREATE VIEW ignored AS {query}")
+
+
+def test_words_that_are_like_ignored_clauses(pair: World) -> None:
+    """They are names, parts of functions, or clauses that DataFusion knows."""
+    for query in (
+        "SELECT id AS sample, n AS prewhere, 3 AS connect FROM a",
+        "SELECT sample.id FROM a AS sample WHERE sample.n > 0",
+        "SELECT sample FROM (SELECT id AS sample FROM a) WHERE sample IN (1, 2) ORDER BY sample",
+        "WITH rollup AS (SELECT id FROM a), cube AS (SELECT n FROM a) SELECT * FROM rollup, cube",
+        "SELECT n, count(*) FROM a GROUP BY ROLLUP (n)",
+        "SELECT id, sum(n) OVER (PARTITION BY s ORDER BY id) AS x, count(*) OVER () AS y FROM a",
+        "SELECT sum(n) OVER w AS x FROM a WINDOW w AS (PARTITION BY s)",
+        "SELECT extract(year FROM DATE '2024-05-06') AS y, substring('abc' FROM 2) AS z, trim(BOTH 'x' FROM 'xa') AS t",
+        "SELECT id FROM a WHERE s ILIKE 'A%' OR n * 2 > 3 OR n IS DISTINCT FROM 3",
+        "FROM a SELECT id",
+        "SELECT 'GROUP BY x WITH ROLLUP' AS x, 'FROM a' AS y /* a TABLESAMPLE (1) */ FROM a -- PREWHERE x",
+    ):
+        pair.check(query)
 
 
 def test_wildcards_over_ctes_and_views_with_using(pair: World) -> None:

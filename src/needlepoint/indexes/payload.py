@@ -41,5 +41,5 @@ def unpack(kind: str, versions: Sequence[int], data: bytes) -> tuple[dict[str, A
 
 def damaged(kind: str, problem: str) -> IndexDamaged:
     return IndexDamaged(
-        f"a payload of a {kind} index cannot be read: {problem}.", hint="`needle rebuild` builds it again."
+        f"a payload of a {kind} index cannot be read: {problem}.", hint="`needle repair` builds it again."
     )

@@ -182,7 +182,7 @@ class StoredPayload:
             except (PayloadDamaged, NotParquet) as error:
                 raise IndexDamaged(
                     f"the {self.entry.kind} index in {self.path} is damaged.",
-                    hint="`needle rebuild` builds it again.",
+                    hint="`needle repair` builds it again.",
                 ) from error
 
     def directory(self, unpack: Callable[[bytes, Path], None]) -> Path:

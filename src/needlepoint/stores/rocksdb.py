@@ -26,7 +26,7 @@ from needlepoint.errors import StoreError
 from needlepoint.stores.base import BLOCK_BYTES, IN_ITS_RANGE, Entries, IndexDamaged, Locations
 
 _HINT = "Queries scan without it; sync builds it again."
-_HINT_BLOCK = "Queries scan without it; `needle rebuild` builds it again."
+_HINT_BLOCK = "Queries scan without it; `needle repair` builds it again."
 
 WRITE_CHUNK = 1 << 16
 LOCK_PATIENCE = 120.0

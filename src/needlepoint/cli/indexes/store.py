@@ -17,7 +17,7 @@ def command() -> None:
     \b
     Examples:
       needle store copy rocksdb lake:
-      needle store copy redis://host:6379/0 rocksdb --index product_upc
+      needle store copy redis://host:6379/0 rocksdb --index product_upc_key
       needle store copy sqlite postgresql://me@host/lake
     """
 
@@ -32,9 +32,9 @@ def copy(source: str, target: str, name: str | None, registry: bool) -> None:
     """Move the key indexes in one store, or the registry, to another: copy, compare, and use the copy from then on.
 
     Key indexes: FROM and TO are `rocksdb`, which is the lake's own store, `lake:`, which are leaf files in the lake, or
-    URLs of servers (postgresql://, redis://, redis+cluster://). All key indexes in FROM move, or one with --index. The
-    copy is compared with a scan. Queries go on: each index changes its store in one commit, and is then removed from
-    FROM. A password in a URL is written as ${NAME}, and taken from that variable of the environment.
+    URLs of servers (postgresql://, mysql://, redis://, redis+cluster://). All key indexes in FROM move, or one with
+    --index. The copy is compared with a scan. Queries go on: each index changes its store in one commit, and is then
+    removed from FROM. A password in a URL is written as ${NAME}, and taken from that variable of the environment.
 
     The registry, which is the list of tables, files and indexes: FROM or TO is `sqlite`, which is the file in the
     lake's store, and the other one a URL of PostgreSQL; or both are URLs, with --registry. The copy is compared with
@@ -46,8 +46,9 @@ def copy(source: str, target: str, name: str | None, registry: bool) -> None:
 
     \b
     Examples:
+      needle store copy rocksdb lake:
       needle store copy rocksdb postgresql://me@host/keys
-      needle store copy rocksdb 'redis://:${REDIS_PASSWORD}@host:6379/0' --index product_upc
+      needle store copy rocksdb 'redis://:${REDIS_PASSWORD}@host:6379/0' --index product_upc_key
       needle store copy redis://host:6379/0 rocksdb
       needle store copy sqlite postgresql://me@host/lake
       needle store copy postgresql://me@host/lake sqlite

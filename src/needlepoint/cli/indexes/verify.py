@@ -75,7 +75,7 @@ def _show_damage(report: VerifyReport) -> None:
         what = "cannot be checked" if index.is_away else "is damaged"
         say(f"error: index {index.index} ({index.kind}) {what}: {one_line(index.reason)}", err=True)
     if report.damaged or indexes:
-        say(f"queries scan its files; `needle repair {report.table}` builds it again", err=True)
+        say(f"answers stay right without it; `needle repair {report.table}` builds it again", err=True)
     for batch in report.unfinished:
         say(f"{report.table}: batch {batch} is unfinished; `needle repair {report.table}` finishes it")
 

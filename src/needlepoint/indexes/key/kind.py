@@ -24,7 +24,7 @@ class KeyKind:
         if len(fields) != 1:
             raise NotIndexable("a key index has one column.", hint="A bloom index can have several.")
         if options:
-            raise UsageError(f"a key index has no option '{next(iter(options))}'.", hint="docs/indexes.md lists them.")
+            raise UsageError(f"a key index has no option '{next(iter(options))}'.", hint="It has: store.")
         key_bytes(fields[0].type, fields[0].name, table)
 
     def build(self, source: ColumnSource) -> IndexPayload:

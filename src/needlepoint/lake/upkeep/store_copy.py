@@ -61,7 +61,7 @@ def _copy(lake: Lake, index: Index, place: str) -> CopiedIndex:
     if wrong := [check for check in report.differences if check.index == index.name]:
         raise StoreError(
             f"index '{index.name}' answers differently than a scan for {wrong[0].condition}.",
-            hint="`needle rebuild` builds it again.",
+            hint="`needle repair` builds it again.",
         )
     covered = lake.registry.indexes.coverage(moved)[1]
     return CopiedIndex(index.name, covered, lake.index_stores.size(moved), len(checks))

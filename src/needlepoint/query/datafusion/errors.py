@@ -32,6 +32,7 @@ _NOISE = re.compile(
 _NOT_SUPPORTED = re.compile(r"(?:DDL|DML|Statement) not supported: (\w+)")
 # An error that one of our functions raised when DataFusion called it.
 _OURS = re.compile(r"""value: SqlError\(("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\), traceback: """)
+_UNKNOWN_NODE = re.compile(r"Unsupported (?:ast|AST) node (\w+)")
 _NO_VALUE = re.compile(r"No value found for placeholder with name (\S+?)\.?(?:\s|$)")
 _LIST_IN_LIST = re.compile(r"compatible types to compare \w+ with \[.*List\(")
 _PATH = re.compile(r"[^\s:,'\"]+")
@@ -159,6 +160,8 @@ def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> Ne
         return UnknownName("column", name, known, where=_place(query, name), hint=hint)
     if found := _NO_VALUE.search(text):
         return _no_value(found[1])
+    if found := _UNKNOWN_NODE.search(text):
+        return SqlError(f"{found[1].upper()} is not supported.", hint="Write the query without it.")
     if found := _NOT_SUPPORTED.search(text):
         return SqlError(
             f"{found[1]} is not a query.",

@@ -163,6 +163,11 @@ WORKAROUNDS = (
         "sql/rewriting/wildcards.py",
     ),
     Workaround(
+        "ignored_clauses",
+        "WITH ROLLUP, TABLESAMPLE, CONNECT BY, PREWHERE, OVER (w ORDER BY …) and others are read and ignored.",
+        "sql/rewriting/ignored_clauses.py",
+    ),
+    Workaround(
         "missing_values",
         "A scalar subquery without rows counts as NOT NULL if its column does: (SELECT 1 FROM t WHERE FALSE) IS NULL.",
         "sql/rewriting/scalar_subqueries.py",

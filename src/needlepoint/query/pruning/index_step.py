@@ -154,9 +154,9 @@ class _FileAnswers:
             opened = context.file_indexes.get(context.snapshot.table, context.state.types, index, file, place)
             answer = opened.find(conditions, self._seconds)
         except (NeedlepointError, OSError) as error:
-            return Answer(None, f"cannot be read, so the files are scanned: {error}")
+            return Answer(None, f"cannot be read, so it is passed over: {error}")
         except Exception as error:  # a kind of another package may raise anything
-            return Answer(None, f"fails, so the files are scanned: {type(error).__name__}: {error}")
+            return Answer(None, f"fails, so it is passed over: {type(error).__name__}: {error}")
         if answer.rows is not None and len(answer.rows.stops) and answer.rows.stops[-1] > (file.rows or 0):
             return Answer(None, f"names rows beyond the end of {file.path}, so it is ignored")
         return answer

@@ -140,7 +140,7 @@ class _KeySearch:
         try:
             locations = self._locations(index, leaf, type)
         except NeedlepointError as error:
-            self._report(index, False, f"cannot be read, so the files are scanned: {error}")
+            self._report(index, False, f"cannot be read, so it is passed over: {error}")
             return None
         if locations is None:
             return None

@@ -29,7 +29,7 @@ from needlepoint.stores.keys.run_file import RunFile, write_run_file
 from needlepoint.stores.keys.space import FORMAT, BlockSpace, Part, Published, SpaceState, StagedPart, patience
 
 _HINT = "Queries scan without it; sync builds it again."
-_HINT_BLOCK = "Queries scan without it; `needle rebuild` builds it again."
+_HINT_BLOCK = "Queries scan without it; `needle repair` builds it again."
 _READ_ATTEMPTS = 5
 _PORTION = 1 << 16  # entries
 _FETCHED_AT_ONCE = 4096  # blocks

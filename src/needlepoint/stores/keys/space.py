@@ -202,7 +202,7 @@ class ServerCalls:
     def _away(self, why: str) -> StoreError:
         return StoreError(
             f"the key store {self.shown} does not answer ({why}).",
-            hint=f"Queries scan without it, and use it again when {self._name} answers.",
+            hint=f"Check its address, and that {self._name} runs. Meanwhile queries scan; nothing is indexed there.",
         )
 
     def _translated(self, error: Exception) -> StoreError:

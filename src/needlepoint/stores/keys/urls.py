@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
@@ -22,7 +23,8 @@ SCHEMES = (*POSTGRES, *MYSQL, *REDIS)
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _SECRETS = ("password", "passwd", "sslpassword", "secret", "token")
-_HINT = "For example postgresql://user@host/database, mysql://user@host/database or redis://host:6379/0."
+_HINT = "There are rocksdb, lake: and servers such as postgresql://user@host/database or redis://host:6379/0."
+_LONGEST_MISSPELT = 20
 
 
 def scheme_of(url: str) -> str:
@@ -35,8 +37,11 @@ def check_url(url: object) -> str:
         raise UsageError("the store of an index is a URL.", hint=_HINT)
     scheme, separator, _ = url.partition("://")
     if not separator or scheme.lower() not in SCHEMES:
-        shown = f"{scheme}://…" if separator else "a text without ://"
-        raise UsageError(f"{shown} is not a store for keys.", hint=_HINT)
+        known = [*(f"{each}://" for each in SCHEMES), "rocksdb", "lake:"]
+        close = difflib.get_close_matches(f"{scheme}{separator}"[:_LONGEST_MISSPELT], known, n=1)
+        # A text that is like none of them is not shown: it may be a password.
+        shown = f"'{scheme}://…'" if separator else f"'{url}'" if close else "the text"
+        raise UsageError(f"{shown} is not a store for keys.", hint=f"Did you mean '{close[0]}'?" if close else _HINT)
     parts = parsed(url)
     if not parts.hostname and "host" not in dict(parse_qsl(parts.query)):
         raise UsageError(f"{without_secrets(url)} names no host.", hint=_HINT)

@@ -26,7 +26,7 @@ from needlepoint.stores.leaf_files.page_memory import PageMemory
 from needlepoint.stores.leaf_files.pages import Bytes, PagesOfColumns, decode
 from needlepoint.stores.leaf_files.place import LeafPlace
 
-_HINT = "Queries scan without it; `needle rebuild` builds it again."
+_HINT = "Queries scan without it; `needle repair` builds it again."
 
 FEW = 16  # ranges of a file that are read one by one
 

@@ -31,7 +31,7 @@ Line = dict[str, Any]
 # From a format to the next one; each takes and returns the lines of a manifest without its checksum.
 UPGRADES: Mapping[int, Callable[[list[Line]], list[Line]]] = {WHOLE_KEYS: lambda lines: lines}
 
-_HINT = "Queries scan without it; `needle rebuild` builds it again."
+_HINT = "Queries scan without it; `needle repair` builds it again."
 
 
 @dataclass(frozen=True, slots=True)

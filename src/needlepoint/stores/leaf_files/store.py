@@ -43,7 +43,7 @@ COMMIT_PATIENCE = 120.0
 DIRECTORY_BYTES = 256 << 20  # those of a billion keys take 150 MB
 READER_BYTES = 1 << 19  # at least, of the bytes above: each open leaf takes a descriptor
 
-_HINT = "Queries scan without it; sync or `needle rebuild` builds it again."
+_HINT = "Queries scan without it; sync or `needle repair` builds it again."
 
 Answer = TypeVar("Answer")
 

@@ -256,6 +256,17 @@ def wildcards(path: Path) -> bool:
     return len(found.schema()) == 2
 
 
+def ignored_clauses(path: Path) -> bool:
+    plain = Plain(path)
+    plain.memory("t", {"k": [1, 2]})
+    in_window = "SELECT sum(k) OVER (w ORDER BY k) AS s FROM t WINDOW w AS (PARTITION BY k)"
+    return (
+        len(plain.rows("SELECT count(*) FROM t GROUP BY k WITH ROLLUP")) == 3
+        or len(plain.rows("SELECT k FROM t PREWHERE k = 1")) == 1
+        or {"s": 3} not in plain.rows(in_window)
+    )
+
+
 def missing_values(path: Path) -> bool:
     plain = Plain(path)
     plain.memory("t", {"k": [1]})
@@ -275,7 +286,7 @@ ANSWERS_RIGHT: dict[str, Callable[[Path], bool]] = {
         literal_first, aggregate_filters, anti_joins_without_keys, keys_of_groups, groups_of_groups, zero_lists,
         zero_bounds, zero_order, zero_blooms, zero_keys, nested_keys, decimal_literals, sum_beside_distinct,
         forgotten_equalities, null_safe_keys, reused_names, filtered_totals, combined_lists, counted_literals,
-        lossy_casts, wildcards, missing_values, listing_cache, distinct_from,
+        lossy_casts, wildcards, ignored_clauses, missing_values, listing_cache, distinct_from,
     )
 }  # fmt: skip
 
