@@ -165,7 +165,22 @@ WORKAROUNDS = (
     Workaround(
         "ignored_clauses",
         "WITH ROLLUP, TABLESAMPLE, CONNECT BY, PREWHERE, OVER (w ORDER BY …) and others are read and ignored.",
-        "sql/rewriting/ignored_clauses.py",
+        "sql/rewriting/refused_clauses.py",
+    ),
+    Workaround(
+        "multisets",
+        "EXCEPT ALL and INTERSECT ALL become anti and semi joins, which do not count equal rows.",
+        "sql/rewriting/refused_clauses.py",
+    ),
+    Workaround(
+        "quantified",
+        "`a < ANY (SELECT a FROM t)` over the same table compares a column with itself.",
+        "sql/rewriting/refused_clauses.py",
+    ),
+    Workaround(
+        "merged_columns",
+        "The column x of RIGHT and FULL JOIN … USING (x) is that of the left side, which may be NULL.",
+        "sql/rewriting/refused_clauses.py",
     ),
     Workaround(
         "missing_values",

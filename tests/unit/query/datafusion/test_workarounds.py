@@ -267,6 +267,27 @@ def ignored_clauses(path: Path) -> bool:
     )
 
 
+def multisets(path: Path) -> bool:
+    plain = Plain(path)
+    plain.memory("t", {"k": [1, 1, 2]})
+    plain.memory("u", {"k": [1]})
+    both = "SELECT k FROM t {} ALL SELECT k FROM u"
+    return len(plain.rows(both.format("EXCEPT"))) == 2 or len(plain.rows(both.format("INTERSECT"))) == 1
+
+
+def quantified(path: Path) -> bool:
+    plain = Plain(path)
+    plain.memory("t", {"k": [1, 2]})
+    return plain.rows("SELECT k FROM t WHERE k < ANY (SELECT k FROM t)") == [{"k": 1}]
+
+
+def merged_columns(path: Path) -> bool:
+    plain = Plain(path)
+    plain.memory("t", {"k": [1]})
+    plain.memory("u", {"k": [2]})
+    return plain.rows("SELECT k FROM t RIGHT JOIN u USING (k)") == [{"k": 2}]
+
+
 def missing_values(path: Path) -> bool:
     plain = Plain(path)
     plain.memory("t", {"k": [1]})
@@ -286,7 +307,8 @@ ANSWERS_RIGHT: dict[str, Callable[[Path], bool]] = {
         literal_first, aggregate_filters, anti_joins_without_keys, keys_of_groups, groups_of_groups, zero_lists,
         zero_bounds, zero_order, zero_blooms, zero_keys, nested_keys, decimal_literals, sum_beside_distinct,
         forgotten_equalities, null_safe_keys, reused_names, filtered_totals, combined_lists, counted_literals,
-        lossy_casts, wildcards, ignored_clauses, missing_values, listing_cache, distinct_from,
+        lossy_casts, wildcards, ignored_clauses, multisets, quantified,
+        merged_columns, missing_values, listing_cache, distinct_from,
     )
 }  # fmt: skip
 

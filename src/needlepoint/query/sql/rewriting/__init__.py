@@ -7,7 +7,7 @@ scalar_subqueries  scalar subqueries whose value may be missing
 totals             count(*) of everything, which no condition passes
 separate_lists     IN lists that are not combined
 wildcards          * with the names of its tables
-ignored_clauses    refuses what DataFusion reads and ignores
+refused_clauses    refuses what DataFusion ignores or answers wrongly
 distinct_counts    count(DISTINCT …) of constants
 existence          SELECT EXISTS (…)
 lossy_casts        casts of decimals that drop digits

@@ -192,6 +192,12 @@ class Operands:
         """Where a parenthesis is closed, or the end."""
         return self._closed.get(opens, len(self.words))
 
+    def level(self, place: int) -> Iterator[tuple[int, str]]:
+        """The tokens from here to the parenthesis that closes, without those in other parentheses."""
+        while place < len(self.words) and self.words[place] != ")":
+            yield place, self.words[place]
+            place = 1 + (self.closed(place) if self.words[place] == "(" else place)
+
     def inside(self, opens: int) -> Iterator[tuple[int, str]]:
         """The tokens in parentheses, without those in others inside them."""
         place = opens + 1

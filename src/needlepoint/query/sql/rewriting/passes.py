@@ -18,8 +18,8 @@ from needlepoint.query.sql.rewriting import null_safe
 from needlepoint.query.sql.rewriting.constants_last import with_constants_last
 from needlepoint.query.sql.rewriting.distinct_counts import with_hidden_arguments
 from needlepoint.query.sql.rewriting.existence import as_count
-from needlepoint.query.sql.rewriting.ignored_clauses import without_ignored_clauses
 from needlepoint.query.sql.rewriting.lossy_casts import with_hidden_casts
+from needlepoint.query.sql.rewriting.refused_clauses import check_clauses
 from needlepoint.query.sql.rewriting.scalar_subqueries import with_nullable_values
 from needlepoint.query.sql.rewriting.separate_lists import with_separate_lists
 from needlepoint.query.sql.rewriting.totals import with_limited_totals
@@ -58,7 +58,7 @@ def _each(rewrite: Rewrite) -> Pass:
 
 
 AS_READ: Sequence[Pass] = (
-    _each(without_ignored_clauses),
+    _each(check_clauses),
     _each(null_safe.with_parentheses),
     _each(without_signs),
     lambda texts: texts.changed(partial(with_named_wildcards, views=texts.views)),

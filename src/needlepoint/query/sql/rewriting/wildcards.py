@@ -93,7 +93,7 @@ def _selects(sql: Operands) -> Iterator[_Select]:
 
 def _select(sql: Operands, first: int, end_of_cte: int) -> _Select:
     found, start, stop = _Select(first, end_of_cte), 0, 0
-    for place, word in _level(sql, first + 1):
+    for place, word in sql.level(first + 1):
         if word in _AFTER_SELECT:
             break
         found.stop = place + 1 if word != "(" else sql.closed(place) + 1
@@ -111,13 +111,6 @@ def _select(sql: Operands, first: int, end_of_cte: int) -> _Select:
     return found
 
 
-def _level(sql: Operands, place: int) -> Iterator[tuple[int, str]]:
-    """The tokens from here to the parenthesis that closes, without those in parentheses."""
-    while place < len(sql.words) and sql.words[place] != ")":
-        yield place, sql.words[place]
-        place = 1 + (sql.closed(place) if sql.words[place] == "(" else place)
-
-
 def _tables(sql: Operands, start: int, stop: int) -> list[str] | None:
     """The names of the tables between two tokens of a FROM, as aliases rename them; None if not all have one."""
     found: list[str] = []
@@ -127,7 +120,7 @@ def _tables(sql: Operands, start: int, stop: int) -> list[str] | None:
             return None
         found.append(name)
         start = stop
-        for place, word in _level(sql, end):
+        for place, word in sql.level(end):
             if word in ("SEMI", "ANTI"):
                 return None  # the other table has no columns in *
             if word in ("JOIN", ",") or place >= stop:
