@@ -32,7 +32,8 @@ _NOISE = re.compile(
 _NOT_SUPPORTED = re.compile(r"(?:DDL|DML|Statement) not supported: (\w+)")
 # An error that one of our functions raised when DataFusion called it.
 _OURS = re.compile(r"""value: SqlError\(("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\), traceback: """)
-_UNKNOWN_NODE = re.compile(r"Unsupported (?:ast|AST) node (\w+)")
+_UNKNOWN_NODE = re.compile(r"Unsupported (?:ast node(?: in \w+:)?|JOIN operator) (\w+)", re.IGNORECASE)
+_SUBQUERY_AS_VALUE = re.compile(r"does not support logical expression (Exists|InSubquery)\(")
 _NO_VALUE = re.compile(r"No value found for placeholder with name (\S+?)\.?(?:\s|$)")
 _LIST_IN_LIST = re.compile(r"compatible types to compare \w+ with \[.*List\(")
 _PATH = re.compile(r"[^\s:,'\"]+")
@@ -161,7 +162,14 @@ def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> Ne
     if found := _NO_VALUE.search(text):
         return _no_value(found[1])
     if found := _UNKNOWN_NODE.search(text):
-        return SqlError(f"{found[1].upper()} is not supported.", hint="Write the query without it.")
+        word = found[1].upper()
+        hint = f"Write LEFT {word} JOIN." if word in ("SEMI", "ANTI") else "Write the query without it."
+        return SqlError(f"{word} is not supported.", hint=hint)
+    if _SUBQUERY_AS_VALUE.search(text):
+        return SqlError(
+            "EXISTS and IN (SELECT …) are supported in conditions, not as values.",
+            hint="Write LEFT JOIN, or (SELECT count(*) FROM … WHERE …) > 0.",
+        )
     if found := _NOT_SUPPORTED.search(text):
         return SqlError(
             f"{found[1]} is not a query.",

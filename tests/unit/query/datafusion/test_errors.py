@@ -47,3 +47,16 @@ def test_a_subquery_that_is_not_supported_is_no_unknown_column() -> None:
         "DataFusion error: Optimizer rule 'scalar_subquery_to_join' failed\ncaused by\nSchema error: No field named n. "
     )
     assert str(translate(said, "SELECT n", [])).startswith("DataFusion does not support this correlated subquery.")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('Unsupported ast node Pivot { table: Table { name: "t"', "PIVOT is not supported. Write the query without it."),
+        ('Unsupported ast node in sqltorel: Collate { expr: Ident { value: "s"', "COLLATE is not supported."),
+        ("Unsupported JOIN operator Semi(On(BinaryOp { left: 1", "SEMI is not supported. Write LEFT SEMI JOIN."),
+        ("Physical plan does not support logical expression Exists(Exists { subquery", "supported in conditions"),
+    ],
+)
+def test_nodes_that_are_not_supported_are_named(text: str, message: str) -> None:
+    assert message in str(translate(f"This feature is not implemented: {text}", "SELECT 1", []))
