@@ -705,7 +705,8 @@ def test_wildcards_beside_subqueries_with_using(pair: World) -> None:
         ("SELECT * FROM a FULL OUTER JOIN b USING (id)", "the common column"),
         ("SELECT a.n FROM a FULL JOIN b USING (id, n) WHERE coalesce(a.s, 'x') = 'x' ORDER BY ID", "the common column"),
         ("SELECT count(*) FROM a FULL JOIN b USING (n) GROUP BY n", "the common column"),
-        ("SELECT a.id FROM a NATURAL RIGHT OUTER JOIN b", "the common column"),
+        ("SELECT a.id FROM a NATURAL RIGHT OUTER JOIN b WHERE n > 3", "the common column"),
+        ("SELECT * FROM a NATURAL FULL JOIN b", "the common column"),
     ],
 )
 def test_clauses_that_datafusion_answers_wrongly(pair: World, query: str, clause: str) -> None:
@@ -731,6 +732,9 @@ def test_words_that_are_like_refused_clauses(pair: World) -> None:
         "FROM a SELECT id",
         "SELECT a.id AS i, b.id AS j FROM a FULL JOIN b USING (id)",
         "SELECT coalesce(a.id, b.id) AS id, a.n FROM a FULL JOIN b USING (id) ORDER BY id",
+        "SELECT x.id, y.n AS c FROM a AS x NATURAL FULL JOIN b AS y WHERE x.n > 0 OR y.n IS NULL ORDER BY c",
+        "SELECT count(*) FILTER (WHERE TRUE) AS c FROM a x NATURAL RIGHT OUTER JOIN b y",
+        "SELECT sum(x.n) OVER (PARTITION BY y.id ORDER BY x.id) AS s FROM a x FULL JOIN b y USING (id)",
         "SELECT id FROM a LEFT JOIN b USING (id)",
         "SELECT a.id, b.n FROM a RIGHT JOIN b ON a.id = b.id UNION ALL SELECT id, 3 FROM a JOIN b USING (id)",
         "SELECT id FROM a EXCEPT SELECT id FROM b UNION ALL (SELECT n FROM b)",

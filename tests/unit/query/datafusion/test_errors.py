@@ -52,7 +52,7 @@ def test_a_subquery_that_is_not_supported_is_no_unknown_column() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('Unsupported ast node Pivot { table: Table { name: "t"', "PIVOT is not supported. Write the query without it."),
+        ('Unsupported ast node Pivot { table: Table { name: "t"', "PIVOT is not supported. Write the query without"),
         ('Unsupported ast node in sqltorel: Collate { expr: Ident { value: "s"', "COLLATE is not supported."),
         ("Unsupported JOIN operator Semi(On(BinaryOp { left: 1", "SEMI is not supported. Write LEFT SEMI JOIN."),
         ("Physical plan does not support logical expression Exists(Exists { subquery", "supported in conditions"),

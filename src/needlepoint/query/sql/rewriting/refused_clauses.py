@@ -17,7 +17,7 @@ needlepoint.errors.SqlError: WITH ROLLUP is not supported. Write GROUP BY ROLLUP
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Set
 
 from needlepoint.errors import SqlError
 from needlepoint.query.sql.nesting import MOST_RELATIONS
@@ -35,6 +35,16 @@ _STARTS = {"SELECT", "DISTINCT", "ALL", ",", "."}
 _PARTS_OF_A_WINDOW = {"PARTITION", "ORDER", "ROWS", "RANGE", "GROUPS", ")"}
 _QUERIES = {"SELECT", "WITH", "VALUES", "TABLE", "FROM"}
 _AFTER_TABLE = {"ON", "USING", "JOIN", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "UNION", "EXCEPT", "INTERSECT"}
+_BEFORE_OTHERS = {".", "AS", ":", "FROM", "JOIN", "OVER", "WINDOW", "EXTRACT", "INTERVAL"}
+_KEYWORDS = {
+    "ALL", "AND", "ANTI", "ANY", "AS", "ASC", "BETWEEN", "BY", "CASE", "CROSS", "CURRENT", "DATE", "DESC",
+    "DISTINCT", "ELSE", "END", "ESCAPE", "EXCEPT", "EXISTS", "FALSE", "FILTER", "FIRST", "FOLLOWING", "FROM",
+    "FULL", "GROUP", "GROUPS", "HAVING", "ILIKE", "IN", "INNER", "INTERSECT", "INTERVAL", "IS", "JOIN", "LAST",
+    "LATERAL", "LEFT", "LIKE", "LIMIT", "NATURAL", "NOT", "NULL", "NULLS", "OFFSET", "ON", "OR", "ORDER", "OUTER",
+    "OVER", "PARTITION", "PRECEDING", "QUALIFY", "RANGE", "RIGHT", "ROW", "ROWS", "SELECT", "SEMI", "SIMILAR",
+    "SOME", "THEN", "TIMESTAMP", "TO", "TRUE", "UNBOUNDED", "UNION", "UNKNOWN", "USING", "VALUES", "WHEN", "WHERE",
+    "WINDOW", "WITH", "WITHIN",
+}  # fmt: skip
 _AFTER_A_NAME = {"", ",", ")", ";", ".", "FROM", "AS", "=", "<", ">", "!", "+", "-", "*", "/", "%", "|", "IS", "IN"}
 _BEFORE_A_QUERY = {"", "(", ";", "UNION", "EXCEPT", "INTERSECT", "MINUS"}
 
@@ -96,8 +106,7 @@ def _answered_wrongly(sql: Operands, place: int) -> tuple[str, str] | None:
             if sql.word(place + 2) in _QUERIES | {"("}:
                 return f"{word} (SELECT …)", "Write IN (SELECT …), EXISTS, or compare with (SELECT max(x) …)."
         case "JOIN" if _is_right_or_full(sql, place):
-            names = _merged_names(sql, place)
-            if names is None or any(_is_used(sql, place, name) for name in names):
+            if _uses_any(sql, place, _merged_names(sql, place)):
                 hint = "Write ON, and name the column of a side, or coalesce(a.x, b.x)."
                 return "the common column of a RIGHT or FULL JOIN with USING or NATURAL", hint
     return None
@@ -108,31 +117,36 @@ def _is_right_or_full(sql: Operands, place: int) -> bool:
     return sql.word(place) in ("RIGHT", "FULL")
 
 
-def _merged_names(sql: Operands, place: int) -> Sequence[str] | None:
-    """The names after USING, none if the join has ON; None if it is a NATURAL one."""
+def _merged_names(sql: Operands, place: int) -> Set[str] | None:
+    """The names after USING, none if the join has ON; None if it is a NATURAL one, which may merge any."""
     if "NATURAL" in (sql.word(place - 2), sql.word(place - 3)):
         return None
     words = sql.level(place + 1)
     at = next((at for at, word in words if word in _AFTER_TABLE), len(sql.words))
     if sql.word(at) != "USING":
-        return ()
+        return frozenset()
     inside = range(at + 2, sql.closed(at + 1))
-    return [sql.name(each) for each in inside if sql.is_name(each)]
+    return {sql.name(each) for each in inside if sql.is_name(each)}
 
 
-def _is_used(sql: Operands, join: int, name: str) -> bool:
-    """Whether the SELECT around a join has `*`, or this name without a table, and gives it to no other column."""
-    first, stop = _select_around(sql, join)
-    used = False
-    for place in range(first, stop):
-        if sql.word(place) == "*" and sql.word(place - 1) in _STARTS - {"."}:
+def _uses_any(sql: Operands, join: int, names: Set[str] | None) -> bool:
+    """Whether the SELECT around a join has `*`, or one of the names without a table. A name that it gives to a column
+    means that one, and words of SQL are no names."""
+    if names is not None and not names:
+        return False
+    places = range(*_select_around(sql, join))
+    given = {sql.name(place) for place in places if sql.word(place - 1) == "AS"}
+    for place in places:
+        word, before, following = sql.word(place), sql.word(place - 1), sql.word(place + 1)
+        if word == "*" and before in _STARTS - {"."}:
             return True
-        if sql.is_name(place) and sql.name(place) == name:
-            before, following = sql.word(place - 1), sql.word(place + 1)
-            if before == "AS":
-                return False
-            used |= before != "." and following not in (".", "(") and not _is_in_using(sql, place)
-    return used
+        is_column = sql.is_name(place) and before not in _BEFORE_OTHERS and following not in (".", "(")
+        if is_column and word not in _KEYWORDS and sql.name(place) not in given and not _is_in_using(sql, place):
+            before_it = sql.word(place - 2) if sql.is_alias(place) else ""
+            is_table = before_it in ("FROM", "JOIN")  # FROM a x: x is an alias
+            if not is_table and (names is None or sql.name(place) in names):
+                return True
+    return False
 
 
 def _is_in_using(sql: Operands, place: int) -> bool:
