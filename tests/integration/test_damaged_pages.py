@@ -9,6 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.fuzz import mutations
+from tests.fuzz.thrift_places import encoded, places
 from tests.integration.test_cli import needle
 from tests.lakes import write
 
@@ -71,6 +73,24 @@ def test_a_damaged_page_is_told_with_its_file(tmp_path: Path, way: str, how: str
         # Other columns and files still answer.
         assert lake.sql("SELECT count(*) AS n, max(id) AS m FROM item").rows() == [{"n": 3000, "m": 2999}]
         assert lake.sql("SELECT title FROM item WHERE id = 5").rows() == [{"title": f"title {5 * 7919 % 1000}"}]
+
+
+def test_a_page_that_claims_one_value_more(tmp_path: Path) -> None:
+    """Rows of the pages after it would be shifted. DataPageHeader { 1: num_values }."""
+    path = tmp_path / "item" / "a.parquet"
+    path.parent.mkdir()
+    table = pa.table({"id": range(120), "good": [row % 3 == 0 if row % 7 else None for row in range(120)]})
+    pq.write_table(table, path, max_rows_per_page=40, write_page_index=True, compression="zstd", use_dictionary=False)
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("item")
+        lake.create_index("item", "id")
+        data = path.read_bytes()
+        second = mutations._headers(data, mutations._chunks(data)[1])[1]
+        count = next(place for place in places(data, second)[0] if place.path == (5, 1))
+        path.write_bytes(data[: count.start] + encoded(41) + data[count.end :])
+        lake.sync()
+        with pytest.raises(NotParquet, match=r"a\.parquet: column good claims 120 values, its pages have 121"):
+            lake.sql("SELECT good FROM item WHERE id IN (41, 81)").to_arrow()
 
 
 def test_create_index_tells_of_the_file_once(tmp_path: Path) -> None:

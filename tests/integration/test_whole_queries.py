@@ -735,6 +735,8 @@ def test_words_that_are_like_refused_clauses(pair: World) -> None:
         "SELECT x.id, y.n AS c FROM a AS x NATURAL FULL JOIN b AS y WHERE x.n > 0 OR y.n IS NULL ORDER BY c",
         "SELECT count(*) FILTER (WHERE TRUE) AS c FROM a x NATURAL RIGHT OUTER JOIN b y",
         "SELECT sum(x.n) OVER (PARTITION BY y.id ORDER BY x.id) AS s FROM a x FULL JOIN b y USING (id)",
+        "SELECT z.id FROM a x FULL JOIN b y USING (n) CROSS JOIN (SELECT * FROM a WHERE n > 0) AS z",
+        "SELECT z.id FROM (SELECT n, id FROM a) x NATURAL FULL JOIN (SELECT n FROM b) y, ((SELECT * FROM a)) z",
         "SELECT id FROM a LEFT JOIN b USING (id)",
         "SELECT a.id, b.n FROM a RIGHT JOIN b ON a.id = b.id UNION ALL SELECT id, 3 FROM a JOIN b USING (id)",
         "SELECT id FROM a EXCEPT SELECT id FROM b UNION ALL (SELECT n FROM b)",

@@ -173,18 +173,27 @@ def _header(file: OpenObject, chunk: ColumnChunk, at: int, data: bytes) -> PageH
     return header
 
 
+def check_pages(file: OpenObject, row_groups: Sequence[int], leaves: Sequence[int]) -> None:
+    """NotParquet if pages of these columns do not have the values that the footer says: readers would shift rows."""
+    metadata = read_footer(file)
+    repetitions = [repetition for repetition, _ in max_levels(metadata.schema)]
+    for number in row_groups:
+        for leaf in leaves:
+            _check_pages(file, metadata.row_groups[number].columns[leaf], repetitions[leaf])
+
+
 def _check_pages(file: OpenObject, chunk: ColumnChunk, repetition: int) -> None:
-    """All pages of a chunk: of one that is small beside what it claims, so they are few, or of a nested one."""
+    """All pages of a chunk: of one that is small beside what it claims, so they are few, of a nested one, or of one that
+    cannot be decoded by page."""
     name = ".".join(chunk.path)
     at, values, window = chunk.start, 0, _Window(file)
     while at < chunk.end and values < chunk.num_values:
         header = _header(file, chunk, at, window.read(at, 8 * _HEADER))
-        if header is None and repetition:
-            header = _header(file, chunk, at, window.read(at, _WINDOW))
-            if header is None:
-                return
-        elif header is None:
+        header = header or _header(file, chunk, at, window.read(at, _WINDOW))
+        if header is None and _is_doubtful(chunk.num_values, chunk.total_compressed_size):
             break
+        if header is None:
+            return
         if header.kind in (DATA_PAGE, DATA_PAGE_V2):
             if header.num_values > MOST_PAGE_VALUES and _is_doubtful(header.num_values, header.compressed_size):
                 raise _wrong(file, f"a page of column {name} claims {header.num_values:,} values")

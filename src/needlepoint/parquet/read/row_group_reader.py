@@ -11,6 +11,7 @@ from needlepoint.objects import Cursor, OpenObject
 from needlepoint.parquet.card.card import FileCard
 from needlepoint.parquet.format import int96
 from needlepoint.parquet.format.page_index import Int64Array
+from needlepoint.parquet.format.validation import check_pages
 from needlepoint.parquet.read.arrow_reader import open_reader
 from needlepoint.parquet.read.take_rows import take
 
@@ -33,6 +34,7 @@ def read_whole(
     reader = open_reader(pa.PythonFile(Cursor(file), mode="r"), int96_unit=int96.UNIT)
     int96.check(file.path, card.identity, reader.metadata.schema, columns)
     leaves = [leaf for each in fields for leaf in range(each.first_leaf, each.last_leaf)]
+    check_pages(file, groups.tolist(), leaves)
     # One thread: the file is read through Python.
     table = reader.read_row_groups(groups.tolist(), column_indices=leaves, use_threads=False)
     if table.num_rows != counts.sum() or table.num_columns != len(fields):

@@ -17,7 +17,7 @@ needlepoint.errors.SqlError: WITH ROLLUP is not supported. Write GROUP BY ROLLUP
 from __future__ import annotations
 
 import re
-from collections.abc import Set
+from collections.abc import Iterator, Set
 
 from needlepoint.errors import SqlError
 from needlepoint.query.sql.nesting import MOST_RELATIONS
@@ -131,22 +131,34 @@ def _merged_names(sql: Operands, place: int) -> Set[str] | None:
 
 def _uses_any(sql: Operands, join: int, names: Set[str] | None) -> bool:
     """Whether the SELECT around a join has `*`, or one of the names without a table. A name that it gives to a column
-    means that one, and words of SQL are no names."""
+    means that one, words of SQL are no names, and subqueries have columns of their own."""
     if names is not None and not names:
         return False
-    places = range(*_select_around(sql, join))
+    places = [*_without_subqueries(sql, *_select_around(sql, join))]
     given = {sql.name(place) for place in places if sql.word(place - 1) == "AS"}
     for place in places:
         word, before, following = sql.word(place), sql.word(place - 1), sql.word(place + 1)
         if word == "*" and before in _STARTS - {"."}:
             return True
-        is_column = sql.is_name(place) and before not in _BEFORE_OTHERS and following not in (".", "(")
-        if is_column and word not in _KEYWORDS and sql.name(place) not in given and not _is_in_using(sql, place):
-            before_it = sql.word(place - 2) if sql.is_alias(place) else ""
-            is_table = before_it in ("FROM", "JOIN")  # FROM a x: x is an alias
-            if not is_table and (names is None or sql.name(place) in names):
-                return True
+        if not sql.is_name(place) or before in _BEFORE_OTHERS or following in (".", "("):
+            continue
+        is_alias = sql.is_alias(place) and (before == ")" or sql.word(place - 2) in ("FROM", "JOIN"))  # FROM a x
+        is_column = word not in _KEYWORDS and not is_alias and not _is_in_using(sql, place)
+        if is_column and sql.name(place) not in given and (names is None or sql.name(place) in names):
+            return True
     return False
+
+
+def _without_subqueries(sql: Operands, place: int, stop: int) -> Iterator[int]:
+    while place < stop:
+        if sql.word(place) == "(" and sql.word(place + 1) in _QUERIES | {"("}:
+            inner = place
+            while sql.word(inner) == "(":
+                inner += 1
+            place = sql.closed(place) if sql.word(inner) in _QUERIES else place
+        else:
+            yield place
+        place += 1
 
 
 def _is_in_using(sql: Operands, place: int) -> bool:
