@@ -183,8 +183,8 @@ def check_pages(file: OpenObject, row_groups: Sequence[int], leaves: Sequence[in
 
 
 def _check_pages(file: OpenObject, chunk: ColumnChunk, repetition: int) -> None:
-    """All pages of a chunk: of one that is small beside what it claims, so they are few, of a nested one, or of one that
-    cannot be decoded by page."""
+    """All pages of a chunk: of one that is small beside what it claims, so they are few, of a nested one, or of one
+    that cannot be decoded by page."""
     name = ".".join(chunk.path)
     at, values, window = chunk.start, 0, _Window(file)
     while at < chunk.end and values < chunk.num_values:
