@@ -45,6 +45,8 @@ SLOW = 20.0  # seconds per case
 
 Rows = Counter[str]
 
+BAD = "bad.parquet"
+
 
 class Finding(Exception):
     """A wrong answer, a crash, an unclear error or a slow case."""
@@ -77,7 +79,7 @@ class Cases:
     def __init__(self, template: Path, directory: Path, seed: int) -> None:
         self._template, self._root, self._seed = template, directory / "lake", seed
         self._lakes: list[Lake] = []
-        self._originals = {base.name: (template / base.name / "bad.parquet").read_bytes() for base in BASES}
+        self._originals = {base.name: (template / base.name / BAD).read_bytes() for base in BASES}
         self._plain = datafusion.SessionContext()
         self._restore()
 
@@ -134,13 +136,13 @@ class Cases:
             self._inspect(base)
 
     def _put(self, base: Base, data: bytes) -> Path:
-        path = self._root / base.name / "bad.parquet"
+        path = self._root / base.name / BAD
         path.unlink(missing_ok=True)
         path.write_bytes(data)
         return path
 
     def _inspect(self, base: Base) -> None:
-        path = str(self._root / base.name / "bad.parquet")
+        path = str(self._root / base.name / BAD)
         self._allowed(lambda: inspect(path))
         self._allowed(lambda: inspect_pages(path, "code"))
 
@@ -178,14 +180,19 @@ class Cases:
             self._plain.deregister_table(table)
 
     def _pyarrow_agrees(self, base: Base, query: str, found: Rows) -> bool:
-        """Whether pyarrow reads these rows: readers may decode damaged pages differently."""
-        try:
-            parts = [pq.read_table(path) for path in sorted((self._root / base.name).glob("*.parquet"))]
-            whole = pa.concat_tables(parts, promote_options="permissive")
-        except Exception:
-            return False
-        filtered = self._filtered(whole, base.name, query)
-        return filtered is not None and found <= _flat(filtered)
+        """Whether pyarrow reads these rows, from the damaged file or as it was: readers may decode damaged pages
+        differently."""
+        paths = sorted((self._root / base.name).glob("*.parquet"))
+        for damaged in (None, pa.BufferReader(self._originals[base.name])):
+            try:
+                parts = [pq.read_table(damaged if damaged and path.name == BAD else path) for path in paths]
+                whole = pa.concat_tables(parts, promote_options="permissive")
+            except Exception:
+                continue
+            filtered = self._filtered(whole, base.name, query)
+            if filtered is not None and found <= _flat(filtered):
+                return True
+        return False
 
     def _queries(self, base: Base, chance: random.Random) -> list[str]:
         known = chance.randrange(2000, 2000 + ROWS)
