@@ -33,7 +33,7 @@ def make_indexes(lake: World, data: DataObject) -> None:
             lake.create_index(column, kind, data.draw(st.booleans(), label="embed"), f"ix{number}_{kind}")
 
 
-@settings(max_examples=cases(120, 5))
+@settings(max_examples=cases(120, 3))
 @given(tables(), st.data())
 def test_selections(spec: TableSpec, data: DataObject) -> None:
     with world(spec, **data.draw(ACCESS)) as made:
@@ -42,7 +42,7 @@ def test_selections(spec: TableSpec, data: DataObject) -> None:
             made.check(data.draw(selections(spec), label="query"))
 
 
-@settings(max_examples=cases(120, 5))
+@settings(max_examples=cases(120, 3))
 @given(tables(), st.data())
 def test_queries(spec: TableSpec, data: DataObject) -> None:
     # With a low limit, the planner gives up on ranges, which is another code path.
@@ -52,7 +52,7 @@ def test_queries(spec: TableSpec, data: DataObject) -> None:
             made.check(data.draw(queries(spec), label="query"))
 
 
-@settings(max_examples=cases(120, 5))
+@settings(max_examples=cases(120, 3))
 @given(tables(), st.data())
 def test_reads_in_parts(spec: TableSpec, data: DataObject) -> None:
     with world(spec, **data.draw(ACCESS)) as made, pytest.MonkeyPatch.context() as patch:
@@ -64,7 +64,7 @@ def test_reads_in_parts(spec: TableSpec, data: DataObject) -> None:
             made.check_read(data.draw(predicates(spec), label="where").lake, wanted)
 
 
-@settings(max_examples=cases(120, 5))
+@settings(max_examples=cases(120, 3))
 @given(tables(), st.data())
 def test_gets(spec: TableSpec, data: DataObject) -> None:
     with world(spec) as made:

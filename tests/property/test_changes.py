@@ -251,4 +251,4 @@ def _damage_card(
 
 
 TestChanges = Changes.TestCase
-TestChanges.settings = settings(max_examples=cases(100, 5), stateful_step_count=cases(25, 12))
+TestChanges.settings = settings(max_examples=cases(100, 3), stateful_step_count=cases(25, 12))

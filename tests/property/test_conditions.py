@@ -14,7 +14,7 @@ from tests.property.test_answers import ACCESS, QUESTIONS, make_indexes
 from tests.property.worlds import world
 
 
-@settings(max_examples=cases(150, 8))
+@settings(max_examples=cases(150, 4))
 @given(tables(), st.data())
 def test_computed_values(spec: TableSpec, data: DataObject) -> None:
     with world(spec, **data.draw(ACCESS)) as made:

@@ -24,7 +24,7 @@ def orders(made: World) -> st.SearchStrategy[dict[str, Any]]:
     return st.just({}) | columns.map(lambda some: {"sort_by": some}) | columns.map(lambda some: {"zorder": some})
 
 
-@settings(max_examples=cases(120, 5))
+@settings(max_examples=cases(120, 3))
 @given(tables(), st.data())
 def test_compaction(spec: TableSpec, data: DataObject) -> None:
     with world(spec) as made:
@@ -45,7 +45,7 @@ def test_compaction(spec: TableSpec, data: DataObject) -> None:
         made.check(data.draw(queries(spec), label="query"))
 
 
-@settings(max_examples=cases(120, 5))
+@settings(max_examples=cases(120, 3))
 @given(tables(), st.data())
 def test_deletion(spec: TableSpec, data: DataObject) -> None:
     with world(spec) as made:
