@@ -734,6 +734,7 @@ def test_words_that_are_like_refused_clauses(pair: World) -> None:
         "SELECT coalesce(a.id, b.id) AS id, a.n FROM a FULL JOIN b USING (id) ORDER BY id",
         "SELECT x.id, y.n AS c FROM a AS x NATURAL FULL JOIN b AS y WHERE x.n > 0 OR y.n IS NULL ORDER BY c",
         "SELECT count(*) FILTER (WHERE TRUE) AS c FROM a x NATURAL RIGHT OUTER JOIN b y",
+        "SELECT x.id FROM a x NATURAL FULL JOIN b y WHERE extract(day FROM DATE '2024-05-06' + CAST(x.n AS INT)) > 3",
         "SELECT sum(x.n) OVER (PARTITION BY y.id ORDER BY x.id) AS s FROM a x FULL JOIN b y USING (id)",
         "SELECT z.id FROM a x FULL JOIN b y USING (n) CROSS JOIN (SELECT * FROM a WHERE n > 0) AS z",
         "SELECT z.id FROM (SELECT n, id FROM a) x NATURAL FULL JOIN (SELECT n FROM b) y, ((SELECT * FROM a)) z",

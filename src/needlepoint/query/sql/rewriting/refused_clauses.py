@@ -140,7 +140,8 @@ def _uses_any(sql: Operands, join: int, names: Set[str] | None) -> bool:
         word, before, following = sql.word(place), sql.word(place - 1), sql.word(place + 1)
         if word == "*" and before in _STARTS - {"."}:
             return True
-        if not sql.is_name(place) or before in _BEFORE_OTHERS or following in (".", "("):
+        is_unit = before == "(" and following == "FROM"  # extract(day FROM x)
+        if not sql.is_name(place) or is_unit or before in _BEFORE_OTHERS or following in (".", "("):
             continue
         is_alias = sql.is_alias(place) and (before == ")" or sql.word(place - 2) in ("FROM", "JOIN"))  # FROM a x
         is_column = word not in _KEYWORDS and not is_alias and not _is_in_using(sql, place)
