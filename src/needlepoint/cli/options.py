@@ -22,6 +22,17 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+format_option = click.option(
+    "--format", type=click.Choice(["table", "json"]), default="table", show_default=True, help="For people or programs."
+)
+samples_option = click.option(
+    "--samples",
+    default=20,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="How many values to look up by each index.",
+)
+
 
 @dataclass(slots=True)
 class GlobalOptions:

@@ -8,22 +8,14 @@ from dataclasses import asdict
 import click
 
 from needlepoint.cli.messages import one_line, say
-from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.options import common_options, format_option, open_lake, samples_option
 
 
 @click.command("repair", short_help="Repair what `needle verify` finds.")
 @click.argument("table", required=False)
-@click.option(
-    "--samples",
-    default=20,
-    show_default=True,
-    type=click.IntRange(1, 1000),
-    help="How many values to look up by each index.",
-)
+@samples_option
 @click.option("--dry-run", is_flag=True, help="Verify, say what would be done, and change nothing.")
-@click.option(
-    "--format", type=click.Choice(["table", "json"]), default="table", show_default=True, help="For people or programs."
-)
+@format_option
 @common_options
 def command(table: str | None, samples: int, dry_run: bool, format: str) -> None:
     """Verify as `needle verify` does, and repair what is found.

@@ -10,7 +10,7 @@ import click
 
 from needlepoint.cli.each_table import for_each_table
 from needlepoint.cli.messages import one_line, say
-from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.options import common_options, format_option, open_lake, samples_option
 
 if TYPE_CHECKING:
     from needlepoint.query import VerifyReport
@@ -18,16 +18,8 @@ if TYPE_CHECKING:
 
 @click.command("verify", short_help="Check that indexes are right and whole.")
 @click.argument("table", required=False)
-@click.option(
-    "--samples",
-    default=20,
-    show_default=True,
-    type=click.IntRange(1, 1000),
-    help="How many values to look up by each index.",
-)
-@click.option(
-    "--format", type=click.Choice(["table", "json"]), default="table", show_default=True, help="For people or programs."
-)
+@samples_option
+@format_option
 @common_options
 def command(table: str | None, samples: int, format: str) -> None:
     """Check that indexes are right and whole. Nothing is changed.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from needlepoint.cli.messages import one_line, say
-from needlepoint.cli.options import common_options, open_lake
+from needlepoint.cli.options import common_options, format_option, open_lake
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("status", short_help="Show tables, indexes, waiting events and stores.")
-@click.option(
-    "--format", type=click.Choice(["table", "json"]), default="table", show_default=True, help="For people or programs."
-)
+@format_option
 @common_options
 def command(format: str) -> None:
     """Show the tables of the lake, their indexes, and the stores that keep them: registry, indexes and queue.
