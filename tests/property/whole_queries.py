@@ -155,7 +155,8 @@ class Queries:
             on = self._on(left, right)
             return _Relation(Node("source", (text[0], text[1], text[0]), (left.source, right.source, on)), left.columns)
         shared = self._shared(left, right)
-        if len(shared) == len({*_names(left)} & {*_names(right)}) > 0 and self.make.often(0.05):
+        may_be_natural = kind in ("JOIN", "LEFT JOIN") and len(shared) == len({*_names(left)} & {*_names(right)}) > 0
+        if may_be_natural and self.make.often(0.05):
             return _Relation(node("source", f"{{}} NATURAL {kind} {{}}", left.source, right.source), both)
         if shared and self.make.often(0.15):
             named = self.chance.sample(shared, self.chance.randint(1, min(2, len(shared))))

@@ -4,7 +4,8 @@
                 name of a window inside another one, FROM without SELECT
     multisets   EXCEPT ALL and INTERSECT ALL are answered by anti and semi joins
     quantified  x < ANY (SELECT …) compares with a column of the query around it, if that has a table of the same name
-    merged      the column x of RIGHT and FULL JOIN … USING (x) is that of the left side, NULL if only the right has it
+    merged      the column x of RIGHT and FULL JOIN … USING (x) is that of the left side, NULL if only the right has it;
+                with NATURAL, any column may be one
 
 >>> check_clauses("SELECT b, count(*) FROM t GROUP BY b WITH ROLLUP")
 Traceback (most recent call last):
@@ -17,7 +18,7 @@ needlepoint.errors.SqlError: WITH ROLLUP is not supported. Write GROUP BY ROLLUP
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 
 from needlepoint.errors import SqlError
 from needlepoint.query.sql.nesting import MOST_RELATIONS
@@ -35,16 +36,6 @@ _STARTS = {"SELECT", "DISTINCT", "ALL", ",", "."}
 _PARTS_OF_A_WINDOW = {"PARTITION", "ORDER", "ROWS", "RANGE", "GROUPS", ")"}
 _QUERIES = {"SELECT", "WITH", "VALUES", "TABLE", "FROM"}
 _AFTER_TABLE = {"ON", "USING", "JOIN", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "UNION", "EXCEPT", "INTERSECT"}
-_BEFORE_OTHERS = {".", "AS", ":", "FROM", "JOIN", "OVER", "WINDOW", "EXTRACT", "INTERVAL"}
-_KEYWORDS = {
-    "ALL", "AND", "ANTI", "ANY", "AS", "ASC", "BETWEEN", "BY", "CASE", "CROSS", "CURRENT", "DATE", "DESC",
-    "DISTINCT", "ELSE", "END", "ESCAPE", "EXCEPT", "EXISTS", "FALSE", "FILTER", "FIRST", "FOLLOWING", "FROM",
-    "FULL", "GROUP", "GROUPS", "HAVING", "ILIKE", "IN", "INNER", "INTERSECT", "INTERVAL", "IS", "JOIN", "LAST",
-    "LATERAL", "LEFT", "LIKE", "LIMIT", "NATURAL", "NOT", "NULL", "NULLS", "OFFSET", "ON", "OR", "ORDER", "OUTER",
-    "OVER", "PARTITION", "PRECEDING", "QUALIFY", "RANGE", "RIGHT", "ROW", "ROWS", "SELECT", "SEMI", "SIMILAR",
-    "SOME", "THEN", "TIMESTAMP", "TO", "TRUE", "UNBOUNDED", "UNION", "UNKNOWN", "USING", "VALUES", "WHEN", "WHERE",
-    "WINDOW", "WITH", "WITHIN",
-}  # fmt: skip
 _AFTER_A_NAME = {"", ",", ")", ";", ".", "FROM", "AS", "=", "<", ">", "!", "+", "-", "*", "/", "%", "|", "IS", "IN"}
 _BEFORE_A_QUERY = {"", "(", ";", "UNION", "EXCEPT", "INTERSECT", "MINUS"}
 
@@ -66,10 +57,12 @@ def _ignored(sql: Operands, place: int) -> tuple[str, str] | None:
     """The clause that begins with this token, and what to write instead."""
     word, following = sql.words[place], sql.word(place + 1)
     match word:
-        case "TABLESAMPLE" if following in ("(", "BERNOULLI", "SYSTEM", "RESERVOIR", "BLOCK", "ROW"):
-            return "TABLESAMPLE", _SAMPLES
-        case "SAMPLE" if place and sql.is_alias(place) and (following == "(" or following[:1].isdigit()):
-            return ("SAMPLE", _SAMPLES) if _is_table(sql, place - 1) else None
+        case "TABLESAMPLE" if following in ("BERNOULLI", "SYSTEM", "RESERVOIR", "BLOCK", "ROW"):
+            return word, _SAMPLES
+        case "TABLESAMPLE" | "SAMPLE" if (
+            place and sql.is_alias(place) and (following == "(" or following[:1].isdigit())
+        ):
+            return word, _SAMPLES
         case "CONNECT" if following == "BY":
             return "CONNECT BY", "Write WITH RECURSIVE."
         case "PREWHERE" if place and sql.is_alias(place) and following not in _AFTER_A_NAME:
@@ -105,10 +98,11 @@ def _answered_wrongly(sql: Operands, place: int) -> tuple[str, str] | None:
         case "ALL" | "ANY" | "SOME" if before in ("=", "<", ">") and following == "(":
             if sql.word(place + 2) in _QUERIES | {"("}:
                 return f"{word} (SELECT …)", "Write IN (SELECT …), EXISTS, or compare with (SELECT max(x) …)."
-        case "JOIN" if _is_right_or_full(sql, place):
-            if _uses_any(sql, place, _merged_names(sql, place)):
-                hint = "Write ON, and name the column of a side, or coalesce(a.x, b.x)."
-                return "the common column of a RIGHT or FULL JOIN with USING or NATURAL", hint
+        case "JOIN" if _is_right_or_full(sql, place) and "NATURAL" in (sql.word(place - 2), sql.word(place - 3)):
+            return "NATURAL RIGHT or FULL JOIN", "Write ON, and name the column of a side, or coalesce(a.x, b.x)."
+        case "SELECT" if _uses_merged_column(sql, place):
+            hint = "Write ON, and name the column of a side, or coalesce(a.x, b.x)."
+            return "the common column of a RIGHT or FULL JOIN with USING", hint
     return None
 
 
@@ -117,37 +111,53 @@ def _is_right_or_full(sql: Operands, place: int) -> bool:
     return sql.word(place) in ("RIGHT", "FULL")
 
 
-def _merged_names(sql: Operands, place: int) -> Set[str] | None:
-    """The names after USING, none if the join has ON; None if it is a NATURAL one, which may merge any."""
-    if "NATURAL" in (sql.word(place - 2), sql.word(place - 3)):
-        return None
-    words = sql.level(place + 1)
-    at = next((at for at, word in words if word in _AFTER_TABLE), len(sql.words))
-    if sql.word(at) != "USING":
-        return frozenset()
-    inside = range(at + 2, sql.closed(at + 1))
-    return {sql.name(each) for each in inside if sql.is_name(each)}
-
-
-def _uses_any(sql: Operands, join: int, names: Set[str] | None) -> bool:
-    """Whether the SELECT around a join has `*`, or one of the names without a table. A name that it gives to a column
-    means that one, words of SQL are no names, and subqueries have columns of their own."""
-    if names is not None and not names:
+def _uses_merged_column(sql: Operands, first: int) -> bool:
+    """Whether a SELECT has `*`, or a name of USING without a table. In ORDER BY, a name that it gives to a column means
+    that one."""
+    level = dict(_level_of_select(sql, first))
+    last = max(level)
+    places = [*_without_subqueries(sql, first, 1 + (sql.closed(last) if sql.words[last] == "(" else last))]
+    joins = [place for place in places if sql.words[place] == "JOIN" and _is_right_or_full(sql, place)]
+    names = {name for join in joins for name in _names_after_using(sql, join)}
+    if not names:
         return False
-    places = [*_without_subqueries(sql, *_select_around(sql, join))]
     given = {sql.name(place) for place in places if sql.word(place - 1) == "AS"}
+    order = next((place for place, word in level.items() if word == "ORDER"), len(sql.words))
+    source = next((place for place, word in level.items() if word == "FROM"), 0)
     for place in places:
-        word, before, following = sql.word(place), sql.word(place - 1), sql.word(place + 1)
-        if word == "*" and before in _STARTS - {"."}:
+        if sql.words[place] == "*" and sql.word(place - 1) in _STARTS - {"."}:
             return True
-        is_unit = before == "(" and following == "FROM"  # extract(day FROM x)
-        if not sql.is_name(place) or is_unit or before in _BEFORE_OTHERS or following in (".", "("):
-            continue
-        is_alias = sql.is_alias(place) and (before == ")" or sql.word(place - 2) in ("FROM", "JOIN"))  # FROM a x
-        is_column = word not in _KEYWORDS and not is_alias and not _is_in_using(sql, place)
-        if is_column and sql.name(place) not in given and (names is None or sql.name(place) in names):
+        means_result = place > order and sql.name(place) in given
+        if sql.name(place) in names and not means_result and _is_column(sql, place, source):
             return True
     return False
+
+
+def _level_of_select(sql: Operands, first: int) -> Iterator[tuple[int, str]]:
+    for place, word in sql.level(first):
+        if word in ("UNION", "EXCEPT", "INTERSECT", "MINUS", ";"):
+            return
+        yield place, word
+
+
+def _names_after_using(sql: Operands, join: int) -> list[str]:
+    at = next((at for at, word in sql.level(join + 1) if word in _AFTER_TABLE), len(sql.words))
+    inside = range(at + 2, sql.closed(at + 1)) if sql.word(at) == "USING" else ()
+    return [sql.name(each) for each in inside if sql.is_name(each)]
+
+
+def _is_column(sql: Operands, place: int, source: int) -> bool:
+    """Whether a name is a column without a table, in a SELECT whose FROM is at `source`."""
+    before, following = sql.word(place - 1), sql.word(place + 1)
+    if not sql.is_name(place) or before in (".", "AS", ":", "OVER", "WINDOW", "NULLS") or following in (".", "("):
+        return False
+    is_table = before == "JOIN" or place - 1 == source
+    is_alias = sql.is_alias(place) and (
+        before == ")" or sql.word(place - 2) == "JOIN" or place - 2 == source
+    )  # FROM a x
+    is_unit = before == "(" and following == "FROM"  # extract(day FROM x)
+    is_type = following.startswith("'")  # DATE '2024-05-06'
+    return not (is_table or is_alias or is_unit or is_type or _is_in_using(sql, place))
 
 
 def _without_subqueries(sql: Operands, place: int, stop: int) -> Iterator[int]:
@@ -169,29 +179,8 @@ def _is_in_using(sql: Operands, place: int) -> bool:
     return sql.word(place) == "(" and sql.word(place - 1) == "USING"
 
 
-def _select_around(sql: Operands, place: int) -> tuple[int, int]:
-    """The tokens of the SELECT that has this token in its FROM."""
-    starts = [at for at in range(place) if sql.words[at] == "SELECT"]
-    for first in reversed(starts):
-        stop = first
-        for at, word in sql.level(first):
-            if word in ("UNION", "EXCEPT", "INTERSECT", "MINUS", ";"):
-                break
-            stop = at + 1 if word != "(" else sql.closed(at) + 1
-        if place < stop:
-            return first, stop
-    return 0, len(sql.words)
-
-
 def _begins_query(sql: Operands, place: int) -> bool:
     before = place - 1
     if sql.word(before) in ("ALL", "DISTINCT") and sql.word(before - 1) in _BEFORE_A_QUERY:
         before -= 1
     return sql.word(before) in _BEFORE_A_QUERY and sql.word(before - 1) != "TRIM"
-
-
-def _is_table(sql: Operands, place: int) -> bool:
-    """Whether a table of FROM ends with this token."""
-    while place > 1 and sql.word(place - 1) == ".":
-        place -= 2
-    return sql.word(place - 1) in ("FROM", "JOIN", ",")
