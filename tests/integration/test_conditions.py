@@ -16,6 +16,7 @@ import pytest
 from tests.cases import cases, long
 
 import needlepoint
+from needlepoint.errors import SqlError
 from needlepoint.lake import Lake
 from needlepoint.query.report.explain import TableReport
 
@@ -207,6 +208,18 @@ def test_no_row_is_lost_at_the_ends_of_types(extremes: Lake, operator: str, nega
                 ask(extremes, f"{negated}({value} {operator} {right})")
 
 
+def test_a_value_that_has_no_counterpart_is_read(tmp_path: Path) -> None:
+    """There is no 128 of eight bits: DataFusion refuses abs(-128), and an index must not hide it."""
+    (tmp_path / "t").mkdir()
+    pq.write_table(pa.table({"i8": pa.array([-128, -5, 127], pa.int8())}), tmp_path / "t/a.parquet")
+    with needlepoint.open(tmp_path, access="pages") as lake:
+        lake.create_table("t")
+        lake.create_index("t", "i8")
+        with pytest.raises(SqlError, match="overflow"):
+            lake.sql("SELECT i8 FROM t WHERE abs(i8) = 100")
+        assert lake.explain("SELECT i8 FROM t WHERE -i8 = 100").tables[0].rows.read == 1
+
+
 @pytest.mark.parametrize("operator", ["=", ">", "<=", *long("<", ">=", "<>", "IS DISTINCT FROM")])
 def test_the_greatest_and_the_least(extremes: Lake, operator: str) -> None:
     """NULL does not count, and NaN is greater than all numbers."""
@@ -236,6 +249,47 @@ def test_years_and_days_in_a_zone(extremes: Lake) -> None:
                 ask(extremes, f"extract({part} FROM z) {operator} {right}")
     ask(extremes, "CAST(z AS DATE) = '1970-01-01'")
     ask(extremes, "CAST(z AS DATE) <= '2100-03-31'")
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "-03:30"])
+def test_literals_with_a_zone_are_instants(tmp_path: Path, zone: str, indexed: bool) -> None:
+    """Also where the column has another zone than UTC: it only says how an instant is shown."""
+    (tmp_path / "t").mkdir()
+    instants = [datetime.datetime(2024, 3, 31, hour, tzinfo=datetime.UTC) for hour in range(24)]
+    for number in range(4):
+        z = pa.array(instants[number::4], pa.timestamp("us", zone))
+        pq.write_table(pa.table({"id": range(number, 24, 4), "z": z}), tmp_path / f"t/{number}.parquet")
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("t")
+        if indexed:
+            lake.create_index("t", "z")
+        noon = ("TIMESTAMPTZ '2024-03-31 14:00:00+02:00'", "CAST('2024-03-31T12:00:00Z' AS TIMESTAMPTZ)",
+                "TIMESTAMP WITH TIME ZONE '2024-03-31 12:00:00'", "to_timestamp('2024-03-31T12:00:00Z')",
+                "to_timestamp(1711886400)",
+                "arrow_cast('2024-03-31T12:00:00Z', 'Timestamp(ns, \"+00:00\")')")  # fmt: skip
+        for literal in noon:
+            assert [row["id"] for row in lake.sql(f"SELECT id FROM t WHERE z = {literal}")] == [12]
+            assert [row["id"] for row in lake.sql(f"SELECT id FROM t WHERE z IN ({literal})")] == [12]
+            assert lake.sql(f"SELECT count(*) AS n FROM t WHERE z > {literal}").rows() == [{"n": 11}]
+            assert lake.sql(f"SELECT count(*) AS n FROM t WHERE z <= {literal} - INTERVAL '2 hours'").rows() == [
+                {"n": 11}
+            ]
+        now = lake.sql("SELECT now() AS now, max(z) AS z FROM t").rows()[0]
+        assert abs(now["now"] - datetime.datetime.now(datetime.UTC)) < datetime.timedelta(minutes=5)
+
+
+def test_recent_rows_of_a_zone(tmp_path: Path) -> None:
+    """`now()` is an instant, too: the clock of the column's zone is hours away from it."""
+    (tmp_path / "t").mkdir()
+    ago = [datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=hours, minutes=30) for hours in range(9)]
+    pq.write_table(
+        pa.table({"id": range(9), "z": pa.array(ago, pa.timestamp("us", "Asia/Tokyo"))}), tmp_path / "t/a.parquet"
+    )
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("t")
+        recent = lake.sql("SELECT id FROM t WHERE z > now() - INTERVAL '3 hours' ORDER BY id")
+        assert [row["id"] for row in recent] == [0, 1, 2]
 
 
 def test_the_day_of_a_changed_clock(tmp_path: Path) -> None:

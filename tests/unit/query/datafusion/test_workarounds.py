@@ -288,6 +288,12 @@ def merged_columns(path: Path) -> bool:
     return plain.rows("SELECT k FROM t RIGHT JOIN u USING (k)") == [{"k": 2}]
 
 
+def zoneless_instants(path: Path) -> bool:
+    plain = Plain(path)
+    plain.memory("t", {"z": pa.array([0], pa.timestamp("us", "Asia/Tokyo"))})
+    return len(plain.rows("SELECT z FROM t WHERE z = TIMESTAMPTZ '1970-01-01 00:00:00Z'")) == 1
+
+
 def missing_values(path: Path) -> bool:
     plain = Plain(path)
     plain.memory("t", {"k": [1]})
@@ -308,7 +314,7 @@ ANSWERS_RIGHT: dict[str, Callable[[Path], bool]] = {
         zero_bounds, zero_order, zero_blooms, zero_keys, nested_keys, decimal_literals, sum_beside_distinct,
         forgotten_equalities, null_safe_keys, reused_names, filtered_totals, combined_lists, counted_literals,
         lossy_casts, wildcards, ignored_clauses, multisets, quantified,
-        merged_columns, missing_values, listing_cache, distinct_from,
+        merged_columns, zoneless_instants, missing_values, listing_cache, distinct_from,
     )
 }  # fmt: skip
 
