@@ -25,8 +25,8 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 demo: install  ## Spark writes a lake, it is indexed, and questions are asked with and without the index (ROWS=2000000)
 	@$(BIN)/needle demo --rows $(ROWS)
 
-test: install lint  ## Run all checks and tests (what CI runs), in two processes
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+test: install lint  ## Run all checks and tests (what CI runs), in three processes
+	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder
 
 test-all: install lint  ## The same with the long tests: all combinations, thousands of property cases
 	NEEDLE_TEST_PROFILE=thorough $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "" --timeout 3600

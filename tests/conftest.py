@@ -71,7 +71,7 @@ _FIRST = ("spark", "counted properties", *(f"tests/{name}.py" for name in _LONG)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Several processes share the tests (`-n 2 --dist loadgroup --no-loadscope-reorder`): one begins with all tests
+    """Several processes share the tests (`-n 3 --dist loadgroup --no-loadscope-reorder`): one begins with all tests
     that need the Spark session, one with the properties that share counters, and the long files come next. The other
     tests go file by file to the process that is free. In a single process, the order is the same."""
     keep_covering(items)

@@ -51,7 +51,7 @@ def leaf_bucket(server: Server) -> str:
     return f"leaf+{server.bucket().url(uuid.uuid4().hex)}"
 
 
-@pytest.fixture(params=stores)
+@pytest.fixture(params=[*[name for name in stores if name != "redis cluster"], *long("redis cluster")])
 def place(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(stores[request.param]))
 
@@ -198,6 +198,7 @@ def test_no_more_than_the_limit_is_held(make, tmp_path: Path) -> None:
             tracemalloc.stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", ["rocksdb", "leaf files", "postgres", *long("leaf files in a bucket", "mysql", "redis", "redis cluster")]
 )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.cases import cases
+from tests.cases import cases, long
 from tests.database_servers import PASSWORD, PostgresServer, RedisServer
 from tests.key_stores import LAKE, entries, fill, key, open_store
 from tests.proxies import cutting_proxy
@@ -27,7 +27,7 @@ SERVERS = {"postgres": "postgres_url", "mysql": "mysql_url", "redis": "redis_url
 PAIRS = [(number * 3, number) for number in range(1000)]
 
 
-@pytest.fixture(params=SERVERS)
+@pytest.fixture(params=["postgres", "mysql", "redis", *long("redis cluster")])
 def url(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(SERVERS[request.param]))
 
@@ -277,6 +277,7 @@ def test_a_server_that_comes_back_during_an_ingest(name: str, tmp_path: Path, re
     assert everything(store) == entries([*PAIRS, (1, 10**6)]).tolist()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["postgres", "mysql", "redis"])
 def test_a_server_that_does_not_answer(
     name: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch

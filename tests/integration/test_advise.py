@@ -196,6 +196,7 @@ def test_sums_reach_the_database_while_the_lake_stays_open(
     connection.close()
 
 
+@pytest.mark.long
 def test_a_process_that_ends_without_closing_keeps_its_history(lake: needlepoint.Lake) -> None:
     lake.close()
     program = "import sys, needlepoint; needlepoint.open(sys.argv[1]).table('product').get(product_id=4711)"

@@ -105,7 +105,8 @@ def assert_like_a_local_build(lake: Lake, local: Lake) -> None:
     assert lake.verify("product", samples=4).differences == ()
 
 
-@pytest.mark.parametrize("embed", [pytest.param(False, marks=pytest.mark.long), True])
+@pytest.mark.long
+@pytest.mark.parametrize("embed", [False, True])
 def test_all_kinds_as_a_local_build_makes_them(tmp_path: Path, spark, local: Lake, embed: bool) -> None:
     told: list[tuple[str, int, int]] = []
     with make_lake(tmp_path / "lake", embed=embed, progress=lambda *what: told.append(what)) as lake:
@@ -241,6 +242,7 @@ def kill_a_build(root: Path, on: str, what: str, enough: int) -> None:
     assert killed.returncode == -signal.SIGKILL
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("what", "enough"), [("indexing", 3), *long(("merging", 1))])
 def test_a_killed_build_goes_on_where_it_was(tmp_path: Path, local: Lake, what: str, enough: int) -> None:
     make_lake(tmp_path / "lake", embed=True).close()

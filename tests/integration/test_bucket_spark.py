@@ -118,6 +118,7 @@ def test_spark_reads_by_page_by_scan_and_everything(
     }
 
 
+@pytest.mark.long
 def test_uploads_in_tasks(lake: needlepoint.Lake, bucket: Bucket, spark: SparkSession, tmp_path: Path) -> None:
     pairs = []
     for number in range(9):

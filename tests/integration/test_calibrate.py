@@ -54,6 +54,7 @@ def _answer(lake: Lake) -> tuple[Any, bool]:
     return found.rows(), bool(table.scanned_files)
 
 
+@pytest.mark.long
 def test_the_command_measures_and_keeps_plausible_costs(root: Path) -> None:
     done = CliRunner().invoke(main, ["calibrate", "--lake", str(root)])
     assert done.exit_code == 0, done.output

@@ -104,6 +104,7 @@ def test_a_lost_pack_is_explained_and_sync_builds_it_again(root: Path) -> None:
     assert len(packs(root)) == 1
 
 
+@pytest.mark.long
 def test_a_flipped_byte_is_found_by_verify_and_repaired_by_rebuild(root: Path) -> None:
     with opened(root) as lake:
         expected = answers(lake, use_indexes=False)

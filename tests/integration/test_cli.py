@@ -487,6 +487,7 @@ def test_a_closed_pipe_is_quiet(lake: Path, format: str) -> None:
         assert process.wait(60) == 141
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_with_one_line(lake: Path) -> None:
     # A query that waits forever: its text comes from a pipe to which nothing is written.
     command = [*console_script(), "--lake", str(lake), "sql", "-"]
@@ -664,6 +665,7 @@ def test_indexer_once_fails_with_an_event_that_is_set_aside(lake: Path) -> None:
     assert "2 set aside" in needle("status", lake=lake).stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stop", [signal.SIGTERM, *long(signal.SIGINT)])
 def test_indexer_follows_until_it_is_told_to_stop(lake: Path, tmp_path: Path, stop: signal.Signals) -> None:
     command = [*console_script(), "--lake", str(lake), "indexer"]

@@ -86,6 +86,7 @@ def test_a_lease_of_another_clock_ends(tmp_path: Path, monkeypatch: pytest.Monke
     assert queue.waiting() == 0
 
 
+@pytest.mark.long
 @pytest.mark.covering
 @pytest.mark.parametrize("difference", [HOUR, *long(-HOUR)])
 @pytest.mark.parametrize("kind", ["leaves", *long("published", "served")])

@@ -282,6 +282,7 @@ def test_parts_of_a_read_fail_when_their_files_are_gone(lake) -> None:
             [batch for part in each.parts for batch in part.batches()]
 
 
+@pytest.mark.long
 def test_many_partitions_are_listed_by_datafusion_and_never_twice(tmp_path: Path) -> None:
     """With more partitions than a query names one by one, DataFusion lists the directory while files are swapped."""
     for number in range(cases(40, 20)):
@@ -351,6 +352,7 @@ def test_dead_entries_are_swept(lake) -> None:
     assert not list((lake.store / "scratch").iterdir())
 
 
+@pytest.mark.long
 def test_lookups_are_exact_while_indexes_are_swept(lake) -> None:
     stop, wrong, scanned, asked = threading.Event(), [], [], []
 

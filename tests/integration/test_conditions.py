@@ -292,6 +292,7 @@ def test_recent_rows_of_a_zone(tmp_path: Path) -> None:
         assert [row["id"] for row in recent] == [0, 1, 2]
 
 
+@pytest.mark.long
 def test_the_day_of_a_changed_clock(tmp_path: Path) -> None:
     """A day in Berlin has 23 hours in March and 25 in October."""
     (tmp_path / "t").mkdir()

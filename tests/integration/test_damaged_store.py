@@ -90,6 +90,7 @@ ROUNDS = {
 }
 
 
+@pytest.mark.long
 def test_changed_bytes_change_no_answer(lake_root: Path) -> None:
     lines = damage(lake_root, seed=1, rounds=ROUNDS)
     assert wrong(lines) == []

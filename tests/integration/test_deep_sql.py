@@ -152,6 +152,7 @@ def _run(root: str, first: int, last: int) -> None:
                 assert str(error)
 
 
+@pytest.mark.long
 def test_no_text_ends_the_process(root: Path) -> None:
     from tests.cases import cases  # not where this file is run as a script
 

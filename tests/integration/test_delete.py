@@ -324,6 +324,7 @@ def test_a_file_that_comes_after_the_sync_is_looked_at_again(lake, monkeypatch) 
     assert ids(lake) == [*range(7990), *range(7990, 8100, 2)]
 
 
+@pytest.mark.long
 def test_queries_are_exact_while_rows_are_deleted(lake) -> None:
     lake.create_index("product", "product_id")
     stop, wrong, seen = threading.Event(), [], []
@@ -354,6 +355,7 @@ def test_queries_are_exact_while_rows_are_deleted(lake) -> None:
     assert len(set(seen)) > 3
 
 
+@pytest.mark.long
 def test_nothing_of_what_was_deleted_is_left(tmp_path: Path) -> None:
     secret = "Zq7GeheimXw"
     for number in range(3):

@@ -551,6 +551,7 @@ def test_nothing_is_written(lake: Lake, orders: str, tmp_path: Path) -> None:
         lake.publish("mine", staged(staging, {"a.parquet": rows_of(0, 10)}), staging)
 
 
+@pytest.mark.long
 def test_no_advice_to_rewrite_its_files(lake: Lake, tmp_path: Path) -> None:
     place = str(tmp_path / "t")
     for number in range(40):

@@ -284,6 +284,7 @@ def test_an_object_of_another_version_is_refused(bucket: Bucket) -> None:
     assert stored(bucket, "file.parquet") == after
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("parts", [False, True], ids=["whole", "in parts"])
 def test_an_object_replaced_meanwhile_is_not_overwritten(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch, parts: bool

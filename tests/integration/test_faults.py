@@ -110,6 +110,7 @@ def test_a_fault_at_any_piece_of_what_is_sent(
         check(work, work.end())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "change"), few(ON_A_WIRE, 5))
 def test_servers_that_go_away_in_the_middle_and_come_back(
     tmp_path: Path, request: pytest.FixtureRequest, name: str, change: str
@@ -146,6 +147,7 @@ def test_a_disk_that_is_full_during_a_change(
         check(work, work.end())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("largest", [300, *long(0, 2000, 10_000, 40_000)])
 def test_a_reader_whose_disk_is_full(tmp_path: Path, request: pytest.FixtureRequest, largest: int) -> None:
     """Its cache has no room: it answers all the same, or says why it cannot, and works when there is room again."""

@@ -229,6 +229,7 @@ def test_rebuild_says_how_much_it_built(lake: Path, option: tuple[str, ...]) -> 
     assert needle("verify", lake=lake).exit_code == 0
 
 
+@pytest.mark.long
 def test_verify_says_once_what_one_index_lacks(lake: Path) -> None:
     """The registry says that two indexes cover all files, but they have no entries."""
     assert needle("create-index", "item", "title", "--no-build", lake=lake).exit_code == 0
@@ -295,6 +296,7 @@ def test_output_into_a_device_or_through_a_link(lake: Path, tmp_path: Path) -> N
 # Interrupts
 
 
+@pytest.mark.long
 def test_an_interrupted_create_index_says_what_it_leaves(lake: Path) -> None:
     command = [*console_script(), "--lake", str(lake), "create-index", "item", "title", "--kind", "distinct", "--embed"]
     with needlepoint.open(lake) as opened:

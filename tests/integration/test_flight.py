@@ -354,6 +354,7 @@ def test_a_full_queue(root: Path) -> None:
         assert plain.do_get(ticket("SELECT 1 AS one")).read_all().to_pylist() == [{"one": 1}]
 
 
+@pytest.mark.long
 def test_a_client_that_reads_nothing_does_not_keep_the_server(root: Path) -> None:
     with serving(root, shutdown_seconds=1, rows=0) as found:
         plain = flight.connect(found.address)
@@ -451,6 +452,7 @@ def test_tls(root: Path, tmp_path: Path) -> None:
         assert cursor.fetchall() == [("product 8",)]
 
 
+@pytest.mark.long
 def test_a_client_that_reads_nothing_loses_its_place(root: Path) -> None:
     with serving(root, threads=1, waiting=0, idle=2) as found:
         query = "SELECT a.id, a.title, b.title FROM product a JOIN product b ON a.id % 99 = b.id % 99"

@@ -143,6 +143,7 @@ def test_a_child_that_only_ends_changes_nothing(root: Path, end: str) -> None:
     )
 
 
+@pytest.mark.long
 def test_an_index_that_is_open_for_writing(root: Path) -> None:
     """In the child, RocksDB would wait for threads that do not exist, and write to the parent's files."""
     run(

@@ -563,6 +563,7 @@ except needlepoint.UsageError as error:
     assert "pip install 'needlepoint[iceberg]'" in done.stdout
 
 
+@pytest.mark.long
 def test_in_a_bucket(tmp_path: Path) -> None:
     with aws_server() as server:
         bucket = server.bucket()

@@ -34,12 +34,12 @@ QUERIES = (
 
 
 def default(name: str) -> pytest.MarkDecorator:
-    """Only on this server by default, on each in `make test-all`. The first test below runs on each."""
+    """Only on this server by default, on each in `make test-all`. The first test below runs on each but the cluster."""
     others = [each for each in SERVERS if each != name]
     return pytest.mark.parametrize("keys", [name, *long(*others)], indirect=True)
 
 
-@pytest.fixture(params=SERVERS)
+@pytest.fixture(params=["postgres", "mysql", "redis", *long("cluster")])
 def keys(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(SERVERS[request.param]))
 
@@ -103,7 +103,7 @@ def test_a_lake_with_its_keys_in_a_server(tmp_path: Path, keys: str) -> None:
         assert lake.index_stores.ids() == []
 
 
-@default("cluster")
+@default("redis")
 def test_a_large_build(tmp_path: Path, keys: str) -> None:
     """Its runs are sorted by tasks, merged by ranges, and ingested as one batch."""
     for number in range(4):
@@ -181,7 +181,7 @@ def test_indexes_move_between_stores(tmp_path: Path, keys: str, monkeypatch: pyt
         assert [index.store != "" for index in lake.status().tables[0].indexes] == [False, True]
 
 
-@default("cluster")
+@default("redis")
 def test_two_lakes_share_a_server(tmp_path: Path, keys: str) -> None:
     for name in ("one", "other"):
         write(tmp_path / name, len(name))
@@ -210,6 +210,7 @@ def test_what_a_killed_process_left_is_swept(tmp_path: Path, keys: str) -> None:
         check(lake, tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["postgres", "redis"])
 def test_a_server_that_goes_away_and_comes_back(tmp_path: Path, name: str, request: pytest.FixtureRequest) -> None:
     keys = request.getfixturevalue(SERVERS[name])

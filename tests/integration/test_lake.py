@@ -410,6 +410,7 @@ def test_an_index_that_another_process_rebuilt_is_used(lake) -> None:
     assert one(result.report).page_read_files == 1
 
 
+@pytest.mark.long
 def test_a_replaced_generation_is_closed_after_its_last_reader(lake) -> None:
     """An open one keeps its descriptors, and the disk space that a sweep frees."""
     (index,) = lake.registry.indexes.all()

@@ -80,6 +80,7 @@ def changes(tmp_path: Path) -> int:
     return int((whole / "log").read_text().split()[-1])
 
 
+@pytest.mark.long
 def test_a_writer_killed_before_any_change_of_a_file_loses_nothing(tmp_path: Path) -> None:
     total = changes(tmp_path)
     assert total > 100

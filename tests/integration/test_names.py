@@ -146,6 +146,7 @@ except needlepoint.NeedlepointError as error:
 """
 
 
+@pytest.mark.long
 def test_too_few_open_files_are_named_as_the_reason(tmp_path: Path) -> None:
     for number in range(20):
         write(rows(number), tmp_path / f"t/{number}.parquet")

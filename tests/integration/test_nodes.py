@@ -199,6 +199,7 @@ def test_files_that_are_replaced_and_deleted(shared: Shared) -> None:
     assert node.sql("SELECT upc FROM product WHERE upc = 'U000000003'").to_arrow().num_rows == 1
 
 
+@pytest.mark.long
 def test_packs_that_are_swept_are_there_for_a_while(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     product, sale = fill(shared)
     before = shared.keys("indexes") | shared.keys("cards")
@@ -219,6 +220,7 @@ def test_packs_that_are_swept_are_there_for_a_while(shared: Shared, monkeypatch:
             assert rows(reader.sql(query).to_arrow()) == expected(query, product, sale), query
 
 
+@pytest.mark.long
 def test_the_cache_is_removed_while_a_node_is_open(shared: Shared) -> None:
     product, sale = fill(shared)
     node = shared.read("x")

@@ -193,6 +193,7 @@ def test_objects_no_sync_has_seen_are_asked_for_again_when_the_registry_changed_
         assert len(server.listings(start)) == listings
 
 
+@pytest.mark.long
 def test_a_scan_of_many_objects_is_checked_by_one_listing(tmp_path: Path, bucket: Bucket, server: Server) -> None:
     bucket.put_quickly([f"many/{number}.parquet" for number in range(40)], parquet(products(0, 1)))
     with needlepoint.open(tmp_path) as lake:

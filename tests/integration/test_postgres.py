@@ -513,6 +513,7 @@ def start(what: str, root: Path, store: Path, url: str, first: int = 0) -> subpr
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.long
 def test_publishers_and_indexers_of_two_machines_share_a_lake(postgres_url: str, tmp_path: Path) -> None:
     """Each process has a store of its own, as on machines of their own; the index is inside the files."""
     root = tmp_path / "lake"

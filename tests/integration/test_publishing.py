@@ -260,6 +260,7 @@ def _publish_many(root: str, name: str, first: int, count: int) -> None:
             publish(lake, f"{name}/{number}", first + number * 30)
 
 
+@pytest.mark.long
 def test_several_processes_publish_index_and_query_at_once(lake) -> None:
     publish(lake, "first", 1_000_000)
     lake.create_index("product", "product_id")
@@ -295,6 +296,7 @@ def _index(root: str) -> None:
         lake.sync()
 
 
+@pytest.mark.long
 def test_a_killed_indexer_leaves_a_lake_that_answers_and_catches_up(lake) -> None:
     for number in range(6):
         publish(lake, f"b{number}", number * 30_000, count=10_000)

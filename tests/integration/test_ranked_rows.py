@@ -326,6 +326,7 @@ def test_explain(lake: Lake) -> None:
     assert "used, 10 rows of 6 files can have the highest scores" in shown
 
 
+@pytest.mark.long
 def test_files_without_an_index(tmp_path: Path) -> None:
     """They are new, or were written by an earlier version, or have texts that the index does not describe."""
     for file in range(3):

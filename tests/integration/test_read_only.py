@@ -99,6 +99,7 @@ def test_it_answers_and_leaves_no_trace(root: Path, expected: list[Any]) -> None
     assert contents(root) == before
 
 
+@pytest.mark.long
 def test_on_a_read_only_file_system(root: Path, expected: list[Any]) -> None:
     if shutil.which("unshare") is None or os.getuid() != 0:
         pytest.skip("this needs root and unshare")

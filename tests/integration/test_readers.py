@@ -131,6 +131,7 @@ def test_queries_answer_while_files_are_replaced_all_the_time(lake: needlepoint.
         ask_all(lake)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [2, *long(4, 16)])
 def test_threads_share_a_lake_while_files_are_replaced(lake: needlepoint.Lake, count: int) -> None:
     failures: list[BaseException] = []
@@ -321,6 +322,7 @@ LIMITED = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("soft", "hard", "raised"), [(128, 4096, True), *long((300, 300, False))])
 def test_more_files_than_a_process_may_open(tmp_path: Path, soft: int, hard: int, raised: bool) -> None:
     if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < hard:
@@ -334,6 +336,7 @@ def test_more_files_than_a_process_may_open(tmp_path: Path, soft: int, hard: int
     assert (int(done.stdout.split()[1]) > soft) is raised
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("access", ["scan", *long("pages")])
 def test_objects_that_are_replaced_all_the_time(tmp_path: Path, bucket: Bucket, server: Server, access: str) -> None:
     """Every request for an object replaces the next one."""

@@ -99,6 +99,7 @@ def test_what_is_refused(tmp_path: Path, postgres_url: str) -> None:
     assert done.exit_code == 2 and "as a whole" in done.output
 
 
+@pytest.mark.long
 def test_a_published_registry_is_withdrawn_and_comes_back(bucket: Bucket, tmp_path: Path, postgres_url: str) -> None:
     bucket.put_table("lake/item/0.parquet", rows_of(0))
     place, url = {"store": tmp_path / "store"}, bucket.url("lake")

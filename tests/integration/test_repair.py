@@ -213,6 +213,7 @@ def test_keys_in_a_server(tmp_path: Path, how: str, postgres_url: str, postgres_
             check(other, [rows_of(number) for number in range(2)])
 
 
+@pytest.mark.long
 def test_a_server_that_was_flushed_and_one_that_is_away(
     tmp_path: Path, redis_url: str, redis_server: RedisServer
 ) -> None:

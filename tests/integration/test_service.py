@@ -363,6 +363,7 @@ def test_a_client_cancels_its_query(root: Path) -> None:
         assert found[0].status_code == 422 and "more than 0.2 seconds" in found[0].text
 
 
+@pytest.mark.long
 def test_too_many_queries_wait(root: Path) -> None:
     with process(root, "--threads", "1", "--waiting", "0", "--seconds", "1") as (client, _):
         thread = threading.Thread(target=lambda: client.post("/v1/sql", json={"sql": LONG_JOIN}))
@@ -515,6 +516,7 @@ def test_sigterm_finishes_running_queries(root: Path) -> None:
         assert sql["status"] == 200 and sql["ms"] > 0 and "9000" not in errors and "SELECT" not in errors
 
 
+@pytest.mark.long
 def test_several_processes_of_two_services(root: Path, tmp_path: Path) -> None:
     """The second is refused before the processes of the first listen."""
     command = [sys.executable, "-m", "needlepoint", "--lake", str(root), "serve", "--workers", "2"]

@@ -108,6 +108,7 @@ def test_completion(lake: Lake) -> None:
     assert completed("SELECT * FROM ite") == completed("\\d i") == completed("select 1 from odd join i") == ["item"]
 
 
+@pytest.mark.long
 def test_on_a_terminal_ctrl_c_cancels_the_query(lake: Lake, tmp_path: Path) -> None:
     """In a process of its own: a join of three tables goes on in the background."""
     child, terminal = pty.fork()

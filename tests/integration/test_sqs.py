@@ -275,6 +275,7 @@ def test_events_of_others_about_a_bucket_are_looked_at_too(lake, bucket: Bucket,
     assert len(lake.registry.files.of(lake.registry.tables.get("product"))) == 1
 
 
+@pytest.mark.long
 def test_a_batch_of_very_many_files_is_announced_in_parts(lake) -> None:
     names = tuple(f"year=2024/part-{number:05d}-{'x' * 32}.parquet" for number in range(9000))
     parts = list(Event("product", "large", names).parts())
@@ -435,6 +436,7 @@ def test_failures_say_what_to_do_and_no_secrets(server: Server, monkeypatch, tmp
     assert ACCESS_KEY not in shown and SECRET_KEY not in shown
 
 
+@pytest.mark.long
 def test_refused_credentials_are_not_shown(server: Server, queue: str, monkeypatch) -> None:
     server.demand_credentials()
     try:

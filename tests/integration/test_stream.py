@@ -133,6 +133,7 @@ def test_a_stream_goes_on_where_it_was_and_is_findable_at_once(lake, spark, tmp_
     assert (lake.store / "streams/feed/feed/metadata").exists()
 
 
+@pytest.mark.long
 def test_a_batch_that_spark_delivers_again_is_written_once(lake, spark, tmp_path: Path) -> None:
     checkpoint = tmp_path / "elsewhere"
     for number in range(2):
@@ -150,6 +151,7 @@ def test_a_batch_that_spark_delivers_again_is_written_once(lake, spark, tmp_path
     assert lake.status().waiting_events == 3
 
 
+@pytest.mark.long
 def test_a_new_checkpoint_under_the_same_name_loses_no_rows(lake, spark, tmp_path: Path) -> None:
     """Its batches are numbered from 0 again, but differ from those of the earlier stream."""
     feed(tmp_path, 0)

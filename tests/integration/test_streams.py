@@ -320,6 +320,7 @@ def test_rows_that_no_table_has_are_limited_too(lake: Lake, query: str) -> None:
         lake.sql(query, limits=Limits(seconds=0.2))
 
 
+@pytest.mark.long
 def test_datafusion_ends_with_a_query_over_its_limit(lake: Lake) -> None:
     script = f"""
 import time
@@ -379,6 +380,7 @@ def test_a_partition_of_a_join_that_ends_before_another_begins(lake: Lake) -> No
 # Threads
 
 
+@pytest.mark.long
 def test_sixteen_threads_share_a_lake(lake: Lake) -> None:
     lake.create_index("item", "id")
     lake.engine.room = 1 << 20

@@ -170,6 +170,7 @@ def test_units_of_a_new_table(root: Path, lake: Lake) -> None:
     check(lake, kinds)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lake", ["pages", *long("auto", "scan")], indirect=True)
 def test_units_of_published_batches(root: Path, lake: Lake) -> None:
     kinds = ["us", "ns", "ms"]
@@ -187,6 +188,7 @@ def test_units_of_published_batches(root: Path, lake: Lake) -> None:
         assert use.used and "not indexed" not in use.why
 
 
+@pytest.mark.long
 def test_another_process_sees_the_change(root: Path) -> None:
     """A process drops what it cached in the coarser unit: bounds, zone maps and an open index."""
     write(root / "t/0.parquet", "us", 0)

@@ -56,6 +56,7 @@ def weather(request: pytest.FixtureRequest, server: Server) -> Iterator[Weather]
     server.before = server.after = None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["published", *long("postgres")])
 def test_a_writer_and_a_reader_of_an_unsteady_bucket(
     kind: str,

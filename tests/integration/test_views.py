@@ -107,6 +107,7 @@ def test_views_are_listed_with_the_tables(lake: Lake) -> None:
     assert [row["column_name"] for row in lake.sql(query).rows()] == ["id", "x"]
 
 
+@pytest.mark.long
 def test_views_are_listed_also_where_some_are_broken_or_there_are_many(lake: Lake) -> None:
     """A chain that is too deep to plan is left out, like a view that is broken."""
     lake.registry.views.create("broken", "SELECT * FROM nothing")

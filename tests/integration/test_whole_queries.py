@@ -474,6 +474,7 @@ def test_joins_on_a_constant_that_is_first(pair: World, kind: str) -> None:
             pair.check(f"SELECT a.id, b.id, b.n FROM a {kind} JOIN b ON a.id = b.id AND {condition} WHERE {where}")
 
 
+@pytest.mark.long
 def test_subqueries_with_a_constant_that_is_first(pair: World) -> None:
     for sign in ("=", "<", ">", "<=", ">=", "<>"):
         for condition in (f"2 {sign} b.id", f"2 {sign} a.id", f"2 {sign} b.id AND 2 >= b.id"):
@@ -527,6 +528,7 @@ def test_null_safe_joins_beside_other_equalities(pair: World, kind: str) -> None
     pair.check("SELECT * FROM v WHERE n = y")
 
 
+@pytest.mark.long
 def test_null_safe_joins_say_nothing_of_their_columns(world: World) -> None:
     """DataFusion took `x.k = y.k` for given above a join by IS NOT DISTINCT FROM."""
     values: dict[str, pa.Array] = {

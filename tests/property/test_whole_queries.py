@@ -59,6 +59,7 @@ def test_a_tree_gets_smaller() -> None:
     assert str(NOTHING) == ""
 
 
+@pytest.mark.long
 def test_a_wrong_answer_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lake that loses a row of a join is found; the finding is shrunk, and its script compiles."""
     ask = Judge.ask

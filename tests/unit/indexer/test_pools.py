@@ -37,6 +37,7 @@ def gone(process: psutil.Process) -> bool:
         return True
 
 
+@pytest.mark.long
 def test_it_ends_with_its_caller_and_keeps_the_turn_until_then(tmp_path: Path, monkeypatch) -> None:
     table = Table(1, "t", "", pa.schema([]), ())
     monkeypatch.setattr(locks, "LONGEST_WAIT", 0.2)

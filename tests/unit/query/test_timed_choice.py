@@ -36,6 +36,7 @@ def test_a_quick_query_does_not_try_both() -> None:
         choice.note("q", False, 0.001)
 
 
+@pytest.mark.long
 def test_threads_and_many_queries() -> None:
     choice = TimedChoice(0.02)
 

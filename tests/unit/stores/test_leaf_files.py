@@ -460,6 +460,7 @@ class BreaksOff(pools.PoolTasks):
             yield made
 
 
+@pytest.mark.long
 def test_what_a_failed_task_and_its_siblings_wrote_is_removed(
     location: str, small_pages, tmp_path: Path, monkeypatch
 ) -> None:

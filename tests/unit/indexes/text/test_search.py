@@ -339,6 +339,7 @@ def test_rows_are_right_in_many_parts(tmp_path: Path, tokenizer: str, monkeypatc
     assert {row for row in range(39, 20_000, 40) if row % 97} <= set(found(index, Like("t", ("x" * 39,))) or [])
 
 
+@pytest.mark.long
 def test_a_segment_closed_too_early_is_built_in_smaller_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "LEAST_HEAP", 15_000_000)
     monkeypatch.setattr(build, "HEAP_PER_TEXT", {"word": 0.5})

@@ -120,6 +120,7 @@ def test_plain_and_indexed_pages_of_one_chunk(path: str, table: pa.Table, caches
     assert fresh.dictionaries.bytes == 0
 
 
+@pytest.mark.long
 def test_many_files(path: str, table: pa.Table, tmp_path: Path, caches: Caches) -> None:
     paths = []
     for number in range(5):

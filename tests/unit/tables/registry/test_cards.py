@@ -232,6 +232,7 @@ commit(registry, registry.tables.get("t"), contents_of(4))
 """
 
 
+@pytest.mark.long
 def test_a_killed_commit_leaves_a_pack_that_is_swept(tmp_path: Path, registry: Registry) -> None:
     table = with_files(registry, 4)
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True)
