@@ -20,7 +20,7 @@ from tests.lakes import CORES
 
 import needlepoint
 from needlepoint import Lake, Limits
-from needlepoint.errors import FileChanged, LimitExceeded, QueryCancelled, SqlError, UsageError
+from needlepoint.errors import FileChanged, LimitExceeded, NeedlepointError, QueryCancelled, SqlError, UsageError
 
 ROWS, FILES = 50_000, 4
 
@@ -431,3 +431,51 @@ def test_threads_see_the_tables_of_their_own_query(lake: Lake) -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def exit_code(lake: Lake, work: str) -> int:
+    """Of a process that does this work with the lake, and ends without closing it."""
+    script = f"import threading, time, needlepoint\nlake = needlepoint.open({str(lake.root)!r})\n{work}"
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60, check=False).returncode
+
+
+def test_a_process_ends_with_a_result_half_read(lake: Lake) -> None:
+    """Also while the next batch is stored, under the lock that the end of the result takes."""
+    work = """
+from needlepoint.query.running import Limits
+lake.engine.room = 1
+batches = lake.sql("SELECT * FROM item").batches()
+Limits.check_rows = lambda self, rows: time.sleep(1)
+next(batches)
+next(batches)
+"""
+    assert exit_code(lake, work) == 0
+
+
+def test_a_process_ends_while_a_thread_of_datafusion_is_in_python(lake: Lake) -> None:
+    """The one that brings the last batch wakes the event loop, and takes a while to leave Python."""
+    work = """
+from needlepoint.query.datafusion import batch_stream
+loop = batch_stream._loop()
+wake = loop._write_to_self
+loop._write_to_self = lambda: (wake(), time.sleep(0.3))
+lake.sql("SELECT sum(id) FROM item")
+"""
+    assert exit_code(lake, work) == 0
+
+
+def test_a_process_ends_while_another_thread_runs_a_query(lake: Lake) -> None:
+    work = f"""
+threading.Thread(target=lake.sql, args=({ENDLESS!r},), daemon=True).start()
+time.sleep(0.5)
+"""
+    assert exit_code(lake, work) == 0
+
+
+def test_a_result_that_another_thread_closes_is_not_taken_for_complete(streaming: Lake) -> None:
+    result = streaming.sql("SELECT * FROM item")
+    batches = result.batches()
+    next(batches)
+    threading.Thread(target=result.close).start()
+    with pytest.raises(NeedlepointError):
+        list(batches)

@@ -11,8 +11,12 @@ build sides have, for the filter that the join makes for its other side.
 from __future__ import annotations
 
 import asyncio
+import atexit
+import contextlib
 import functools
+import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -20,6 +24,7 @@ import datafusion
 import pyarrow as pa
 
 from needlepoint import forks
+from needlepoint.errors import QueryCancelled
 from needlepoint.query.datafusion.native_scan import without_views
 from needlepoint.query.datafusion.session import more_threads
 from needlepoint.query.running import RunningQuery
@@ -27,6 +32,7 @@ from needlepoint.query.running import RunningQuery
 # Bytes that wait to be read. A result up to this size is complete before anything of it is returned.
 ROOM = 32 << 20
 NO_END = 1 << 62  # room for a result of any size
+_LONGEST_END = 5.0  # seconds that the end of the process waits for queries to end
 
 
 class BatchStream:
@@ -100,7 +106,8 @@ class BatchStream:
             async for found in stream:
                 await self._put(_without_views(found.to_pyarrow()))
         except asyncio.CancelledError:
-            pass  # a task that ends with an exception keeps the stream, and DataFusion goes on
+            # Not raised: a task that ends with an exception keeps the stream, and DataFusion goes on.
+            self._failure = QueryCancelled("the result was closed before all of its rows were read.")
         except BaseException as error:  # DataFusion panics, which is not an Exception
             self._failure = error
         finally:
@@ -135,10 +142,38 @@ def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
 @functools.cache
 def _loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="needlepoint-batches", daemon=True).start()
+    thread = threading.Thread(target=loop.run_forever, name="needlepoint-batches", daemon=True)
+    thread.start()
+    atexit.register(_end, loop, thread)
     with more_threads():
         asyncio.run_coroutine_threadsafe(_start_threads(), loop).result()
     return loop
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    """End all queries, before Python ends. Later, a thread that has a lock keeps it for ever, and one of DataFusion
+    that brought the last batch and is still in Python aborts the process."""
+    if not thread.is_alive():  # in a child of `fork`
+        return
+    deadline = time.monotonic() + _LONGEST_END
+    with contextlib.suppress(TimeoutError):
+        asyncio.run_coroutine_threadsafe(_cancel_all(), loop).result(_LONGEST_END)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(max(0.0, deadline - time.monotonic()))
+    while _foreign_threads() and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _foreign_threads() -> set[int]:
+    """Threads that Python did not start and that are in Python now."""
+    return sys._current_frames().keys() - {thread.ident for thread in threading.enumerate()}
 
 
 async def _start_threads() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +19,8 @@ from needlepoint.query.scan.scan_plan import ScanPlan
 from needlepoint.query.scan.table_provider import check_present
 
 _MISSING_TABLE = re.compile(r"\btable '([^\n]*?)' not found")
+_UNKNOWN_FUNCTION = re.compile(r"Invalid function '([^']+)'\.\s+Did you mean '([^']+)'")
+_LONGEST_NAME = 200
 _MISSING_FUNCTION = re.compile(r"table function '((?:read|scan)_\w+|\w+_scan)' not found")
 _OURS_PREFIX = f"{CATALOG}.{SCHEMA}."
 _LIKE_A_PATH = re.compile(r"[/*\\]|\.(?:parquet|parq)$", re.IGNORECASE)
@@ -146,6 +149,11 @@ def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> Ne
         return SqlError(
             f"there is no function '{found[1]}': a query reads tables by name.", hint=_make_table("DIRECTORY")
         )
+    if found := _UNKNOWN_FUNCTION.search(text):
+        name, guess = found.groups()
+        close = difflib.get_close_matches(name[:_LONGEST_NAME].lower(), [guess], cutoff=0.75)
+        hint = f"Did you mean '{guess}'?" if close else "SHOW FUNCTIONS lists those there are."
+        return SqlError(f"there is no function '{name}'.", hint=hint)
     if found := _MISSING_COLUMN.search(text + " "):
         before, _, name = found[1].replace('"', "").rpartition(".")
         valid = _VALID_FIELDS.search(text)
