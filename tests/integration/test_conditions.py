@@ -290,6 +290,10 @@ def test_recent_rows_of_a_zone(tmp_path: Path) -> None:
         lake.create_table("t")
         recent = lake.sql("SELECT id FROM t WHERE z > now() - INTERVAL '3 hours' ORDER BY id")
         assert [row["id"] for row in recent] == [0, 1, 2]
+        with pytest.raises(SqlError, match="Write CAST"):
+            lake.sql("SELECT id FROM t WHERE now() - z < INTERVAL '3 hours'")
+        young = lake.sql("SELECT id FROM t WHERE now() - CAST(z AS TIMESTAMPTZ) < INTERVAL '3 hours' ORDER BY id")
+        assert [row["id"] for row in young] == [0, 1, 2]
 
 
 @pytest.mark.long

@@ -21,6 +21,7 @@ from needlepoint.query.scan.table_provider import check_present
 _MISSING_TABLE = re.compile(r"\btable '([^\n]*?)' not found")
 _UNKNOWN_FUNCTION = re.compile(r"Invalid function '([^']+)'\.\s+Did you mean '([^']+)'")
 _LONGEST_NAME = 200
+_TWO_ZONES = re.compile(r'Cannot coerce arithmetic expression Timestamp\(\w+, "[^"]*"\) - Timestamp\(\w+, "')
 _MISSING_FUNCTION = re.compile(r"table function '((?:read|scan)_\w+|\w+_scan)' not found")
 _OURS_PREFIX = f"{CATALOG}.{SCHEMA}."
 _LIKE_A_PATH = re.compile(r"[/*\\]|\.(?:parquet|parq)$", re.IGNORECASE)
@@ -195,6 +196,11 @@ def translate(text: str, query: str, tables: list[str], *, above: int = 0) -> Ne
         return SqlError(
             _short(text),
             hint="A text beside a number or date is cast. Compare with a text, or write TRY_CAST, which returns NULL.",
+        )
+    if _TWO_ZONES.search(text):
+        return SqlError(
+            "a difference of times in two zones is not supported.",
+            hint="Write CAST(x AS TIMESTAMPTZ) for both: now() - CAST(x AS TIMESTAMPTZ).",
         )
     if "only supports a single SQL statement" in text:
         return SqlError("there are several statements.", hint="Run them one by one.")
