@@ -6,8 +6,8 @@ There are three layouts of the same rows: `spark`, as our pipeline writes them (
 each file), `pyarrow`, the same files with pyarrow's defaults, and `snappy`, ten files without partitions with Snappy
 pages of 16 KiB and no dictionaries. All peers run the same queries in turns. Of each, the best median of several runs
 is compared: trust the ratios, not the milliseconds. Answers are compared too. Lance has its own copy of the rows.
-Needlepoint has key indexes on product_id and created_timestamp, and Lance a
-BTREE index on both. Nothing else should run on the machine.
+Needlepoint has key indexes on product_id and created_timestamp, Lance has a BTREE on both. Nothing else should run on
+the machine.
 """
 
 from __future__ import annotations

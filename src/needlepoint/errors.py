@@ -111,7 +111,7 @@ class LimitExceeded(UsageError):
 
 
 class QueryCancelled(NeedlepointError):
-    """Another thread cancelled the query."""
+    """Another thread cancelled the query, or closed its result."""
 
 
 class FileError(NeedlepointError):

@@ -27,7 +27,7 @@ SERVERS = {"postgres": "postgres_url", "mysql": "mysql_url", "redis": "redis_url
 PAIRS = [(number * 3, number) for number in range(1000)]
 
 
-@pytest.fixture(params=["postgres", "mysql", "redis", *long("redis cluster")])
+@pytest.fixture(params=[*[name for name in SERVERS if name != "redis cluster"], *long("redis cluster")])
 def url(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(SERVERS[request.param]))
 

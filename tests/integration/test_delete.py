@@ -355,7 +355,6 @@ def test_queries_are_exact_while_rows_are_deleted(lake) -> None:
     assert len(set(seen)) > 3
 
 
-@pytest.mark.long
 def test_nothing_of_what_was_deleted_is_left(tmp_path: Path) -> None:
     secret = "Zq7GeheimXw"
     for number in range(3):

@@ -39,7 +39,7 @@ def default(name: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("keys", [name, *long(*others)], indirect=True)
 
 
-@pytest.fixture(params=["postgres", "mysql", "redis", *long("cluster")])
+@pytest.fixture(params=[*[name for name in SERVERS if name != "cluster"], *long("cluster")])
 def keys(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(SERVERS[request.param]))
 

@@ -15,6 +15,7 @@ from tests.cases import long
 from tests.lakes import write
 
 import needlepoint
+from needlepoint.errors import SqlError, UsageError
 from needlepoint.objects.remote import list_objects
 from needlepoint.tables.listing import list_files
 
@@ -133,6 +134,7 @@ def test_a_location_without_a_name_is_an_error_that_says_so(tmp_path: Path) -> N
 LIMITED = """
 import contextlib, os, resource, sys
 import needlepoint
+from needlepoint.errors import SqlError, UsageError
 lake = needlepoint.open(sys.argv[1])
 lake.sql("SELECT sum(id) FROM t")
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
@@ -155,3 +157,18 @@ def test_too_few_open_files_are_named_as_the_reason(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", LIMITED, tmp_path], capture_output=True, text=True, check=False)
     assert "too many open files" in done.stdout, done.stderr
     assert "ulimit -n" in done.stdout
+
+
+def test_functions_that_do_not_exist(tmp_path: Path) -> None:
+    with needlepoint.open(tmp_path) as lake:
+        with pytest.raises(SqlError, match=r"there is no function 'uper'. Did you mean 'upper'\?"):
+            lake.sql("SELECT uper('a')")
+        with pytest.raises(SqlError, match=r"there is no function 'nosuch'. SHOW FUNCTIONS lists those there are."):
+            lake.sql("SELECT nosuch('a')")
+        assert len(lake.sql("SHOW FUNCTIONS LIKE 'upper'")) > 0
+
+
+@pytest.mark.parametrize("typed", ["s3//bucket/lake", "s3:/bucket/lake", "S3A//bucket/lake"])
+def test_urls_with_a_missing_sign(typed: str) -> None:
+    with pytest.raises(UsageError, match="Did you mean 's3://bucket/lake'"):
+        needlepoint.open(typed)

@@ -436,7 +436,6 @@ def test_failures_say_what_to_do_and_no_secrets(server: Server, monkeypatch, tmp
     assert ACCESS_KEY not in shown and SECRET_KEY not in shown
 
 
-@pytest.mark.long
 def test_refused_credentials_are_not_shown(server: Server, queue: str, monkeypatch) -> None:
     server.demand_credentials()
     try:
@@ -458,6 +457,6 @@ def test_needle_follows_the_queue_of_its_variable(lake, bucket: Bucket, queue: s
     bucket.put(key, parquet(products(1000, ROWS)))
     lake.queue.put(created(bucket, key, "other/x.parquet"))
     shown = CliRunner().invoke(main, ["--lake", str(lake.root), "status"]).output
-    assert "about 1 event waiting, 0 set aside" in shown
+    assert "about 1 event waiting (`needle indexer` handles them), 0 set aside" in shown
     done = CliRunner().invoke(main, ["--lake", str(lake.root), "indexer", "--once"])
     assert (done.exit_code, done.output) == (0, f"{bucket.url(key)} and 1 more: 1 indexed, 1 of no table\n")

@@ -8,7 +8,7 @@ from pathlib import Path
 from needlepoint.errors import UsageError
 from needlepoint.objects import is_nameable, is_url
 
-_MISSPELT_URL = re.compile(r"(s3a?)(?:://?|//)(?=[^/])", re.IGNORECASE)
+_MISSPELT_URL = re.compile(r"s3a?(?::/|//)(?=[^/])", re.IGNORECASE)
 
 
 def lake_root(root: str | Path) -> Path | str:
@@ -24,7 +24,7 @@ def _directory(location: str | Path) -> Path:
     needlepoint.errors.UsageError: 's3//bucket/lake' is neither a directory nor a URL. Did you mean 's3://bucket/lake'?
     """
     if isinstance(location, str) and (found := _MISSPELT_URL.match(location)):
-        meant = f"{found[1]}://{location[found.end() :]}"
+        meant = f"s3://{location[found.end() :]}"
         raise UsageError(f"'{location}' is neither a directory nor a URL.", hint=f"Did you mean '{meant}'?")
     return Path(location).expanduser().resolve()
 

@@ -90,8 +90,9 @@ def _show(status: Status, console: Console) -> None:
         if index.problem:
             console.print(f"{index.name}: {one_line(index.problem)}")
     about = "about " if status.approximate_events else ""
-    waiting = f"{about}{count(status.waiting_events, 'event')} waiting, {status.events_set_aside:,} set aside"
-    console.print(f"{waiting}{'; `needle indexer` handles them' if status.waiting_events else ''}")
+    waiting = f"{about}{count(status.waiting_events, 'event')} waiting"
+    handled = " (`needle indexer` handles them)" if status.waiting_events else ""
+    console.print(f"{waiting}{handled}, {status.events_set_aside:,} set aside")
 
 
 def _show_stores(status: Status, console: Console) -> None:

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 import datafusion
 import pyarrow as pa
@@ -32,7 +32,8 @@ from needlepoint.query.running import RunningQuery
 # Bytes that wait to be read. A result up to this size is complete before anything of it is returned.
 ROOM = 32 << 20
 NO_END = 1 << 62  # room for a result of any size
-_LONGEST_END = 5.0  # seconds that the end of the process waits for queries to end
+# Seconds that the end of the process waits: for queries to end, and for threads of DataFusion to leave Python.
+_LONGEST_END, _LONGEST_IN_PYTHON = 5.0, 1.0
 
 
 class BatchStream:
@@ -51,13 +52,14 @@ class BatchStream:
         self._has_room = asyncio.Event()
         self._is_pulling = True
         self._is_first = True
+        self._is_closed = False
         running.on_cancel(self._wake)
         self._task = asyncio.run_coroutine_threadsafe(self._pull(frame.execute_stream()), self._loop)
 
     def first(self) -> list[pa.RecordBatch]:
         """All batches, or those of a larger result that arrived first."""
-        self._wait(lambda: not self._is_pulling or self._bytes >= self._room)
         with self._changed:
+            self._wait(lambda: not self._is_pulling or self._bytes >= self._room)
             self._is_first = False
             self.has_ended = not self._is_pulling
             found = [*self._waiting]
@@ -66,8 +68,8 @@ class BatchStream:
 
     def next(self) -> pa.RecordBatch | None:
         """The next batch; None at the end."""
-        self._wait(lambda: not self._is_pulling or bool(self._waiting))
         with self._changed:
+            self._wait(lambda: not self._is_pulling or bool(self._waiting))
             if not self._waiting:
                 self.has_ended = True
                 return None
@@ -76,21 +78,25 @@ class BatchStream:
         return batch
 
     def close(self) -> None:
-        """Stop what is still running."""
+        """Stop what is still running. A thread that waits for a batch, or asks for another one, gets QueryCancelled."""
         self._task.cancel()
         with self._changed:
+            self._is_closed = True
             self._waiting.clear()
+            self._changed.notify_all()
 
     # In the thread of the query
 
     def _wait(self, ready: Callable[[], bool]) -> None:
-        with self._changed:
-            while self._failure is None and not ready():
-                self._running.check()
-                self._changed.wait(self._running.left())
+        """With the lock: nothing changes between the end of it and what follows."""
+        while self._failure is None and not self._is_closed and not ready():
+            self._running.check()
+            self._changed.wait(self._running.left())
         self._running.check()
         if self._failure is not None:
             raise self._failure
+        if self._is_closed:
+            raise _closed()
 
     def _taken(self, batches: int) -> None:
         was_full = self._bytes >= self._room
@@ -107,7 +113,7 @@ class BatchStream:
                 await self._put(_without_views(found.to_pyarrow()))
         except asyncio.CancelledError:
             # Not raised: a task that ends with an exception keeps the stream, and DataFusion goes on.
-            self._failure = QueryCancelled("the result was closed before all of its rows were read.")
+            self._failure = _closed()
         except BaseException as error:  # DataFusion panics, which is not an Exception
             self._failure = error
         finally:
@@ -132,6 +138,10 @@ class BatchStream:
             self._changed.notify_all()
 
 
+def _closed() -> QueryCancelled:
+    return QueryCancelled("the result was closed before all of its rows were read.")
+
+
 def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch with texts of its own. Views of a few rows refer to all texts of their pages: they would keep and count
     the bytes of whole files."""
@@ -143,24 +153,26 @@ def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="needlepoint-batches", daemon=True)
+    atexit.register(_end, loop, thread, _foreign_threads())
     thread.start()
-    atexit.register(_end, loop, thread)
     with more_threads():
         asyncio.run_coroutine_threadsafe(_start_threads(), loop).result()
     return loop
 
 
-def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, others: Set[int]) -> None:
     """End all queries, before Python ends. Later, a thread that has a lock keeps it for ever, and one of DataFusion
-    that brought the last batch and is still in Python aborts the process."""
+    that brought the last batch and is still in Python aborts the process. `others` are foreign threads of other
+    libraries."""
     if not thread.is_alive():  # in a child of `fork`
         return
-    deadline = time.monotonic() + _LONGEST_END
+    _loop.cache_clear()
     with contextlib.suppress(TimeoutError):
         asyncio.run_coroutine_threadsafe(_cancel_all(), loop).result(_LONGEST_END)
     loop.call_soon_threadsafe(loop.stop)
-    thread.join(max(0.0, deadline - time.monotonic()))
-    while _foreign_threads() and time.monotonic() < deadline:
+    thread.join(_LONGEST_END)
+    deadline = time.monotonic() + _LONGEST_IN_PYTHON
+    while _foreign_threads() - others and time.monotonic() < deadline:
         time.sleep(0.001)
 
 
@@ -172,8 +184,9 @@ async def _cancel_all() -> None:
 
 
 def _foreign_threads() -> set[int]:
-    """Threads that Python did not start and that are in Python now."""
-    return sys._current_frames().keys() - {thread.ident for thread in threading.enumerate()}
+    """Threads that Python did not start and that are in Python now, but this one."""
+    own = {each.ident for each in threading.enumerate() if not isinstance(each, threading._DummyThread)}
+    return sys._current_frames().keys() - own - {threading.get_ident()}
 
 
 async def _start_threads() -> None:

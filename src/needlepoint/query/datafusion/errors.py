@@ -20,7 +20,6 @@ from needlepoint.query.scan.table_provider import check_present
 
 _MISSING_TABLE = re.compile(r"\btable '([^\n]*?)' not found")
 _UNKNOWN_FUNCTION = re.compile(r"Invalid function '([^']+)'\.\s+Did you mean '([^']+)'")
-_LONGEST_NAME = 200
 _TWO_ZONES = re.compile(r'Cannot coerce arithmetic expression Timestamp\(\w+, "[^"]*"\) - Timestamp\(\w+, "')
 _MISSING_FUNCTION = re.compile(r"table function '((?:read|scan)_\w+|\w+_scan)' not found")
 _OURS_PREFIX = f"{CATALOG}.{SCHEMA}."

@@ -95,6 +95,10 @@ class _Asked:
             map(_NAMES_DECIMALS.search, (self.query, *(view for _, view in self.views)))
         )
 
+    def has_other_zones(self) -> bool:
+        types = (type for state in self.tables.values() for type in state.types.values())
+        return any(pa.types.is_timestamp(type) and type.tz not in (None, "UTC", "+00:00") for type in types)
+
     def stubs(self) -> dict[str, datafusion.Table]:
         return {name: state.stub for name, state in self.tables.items()}
 
@@ -139,7 +143,8 @@ class Planner:
             except Exception:  # it is not valid, written like this
                 return None
 
-        texts = Texts(asked.query, tuple(view for _, view in asked.views), asked.may_have_decimals())
+        views = tuple(view for _, view in asked.views)
+        texts = Texts(asked.query, views, asked.may_have_decimals(), asked.has_other_zones())
         read = as_read(texts)
         found = planned(texts) or self._plan(asked, read)
         without = replace(texts, decimals=False)

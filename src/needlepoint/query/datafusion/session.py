@@ -161,8 +161,6 @@ def make_context(
     pushdown = options.pushdown
     settings = {
         "datafusion.catalog.information_schema": "true",
-        # Otherwise now() and TIMESTAMPTZ have no zone, and are taken for clock times of the zone of a column.
-        "datafusion.execution.time_zone": "+00:00",
         "datafusion.execution.collect_statistics": str(options.statistics).lower(),
         "datafusion.execution.parquet.pushdown_filters": str(pushdown and options.late).lower(),
         "datafusion.execution.parquet.reorder_filters": str(pushdown and options.late).lower(),

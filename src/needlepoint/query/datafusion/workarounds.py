@@ -185,7 +185,7 @@ WORKAROUNDS = (
     Workaround(
         "zoneless_instants",
         "now() and TIMESTAMPTZ '…' have no zone: beside a column with one they are clock times there, hours away.",
-        "time_zone in datafusion/session.py",
+        "sql/rewriting/instants.py",
     ),
     Workaround(
         "missing_values",

@@ -130,7 +130,7 @@ def _inward(expression: Any, found: Ranges, type: pa.DataType, types: Types) -> 
             return _arithmetic(expression, found, type, types)
         case "Negative":
             inner = expression.rex_call_operands()[0]
-            return inner, _with_least(_linear(found, type, -1, None), type), type
+            return inner, _linear(found, type, -1, None), type
         case "ScalarFunction":
             return _function(expression, found, type, types)
     return None
@@ -175,14 +175,6 @@ def _linear(found: Ranges, type: pa.DataType, sign: int, number: int | float | N
     if pa.types.is_float64(type):
         return ranges.linear(found, Fraction(sign), Fraction(number or 0))
     return ranges.exact(found, Fraction(sign)) if pa.types.is_decimal(type) and number is None else None
-
-
-def _with_least(found: Ranges | None, type: pa.DataType) -> Ranges | None:
-    """With the least integer of the type, which has no counterpart: DataFusion refuses it, if the row is read."""
-    if found is None or not pa.types.is_signed_integer(type):
-        return found
-    least = ranges.extent_of(type)[0]
-    return [*found, Range(least, least)]
 
 
 def _extent(inner: Any, types: Types) -> pa.DataType | None:
@@ -242,7 +234,7 @@ def _function(expression: Any, found: Ranges, type: pa.DataType, types: Types) -
         return operands[0], found, type
     if name == "abs" and pa.types.is_integer(type):
         positive = ranges.clipped(found, (0, ranges.extent_of(type)[1]))
-        return operands[0], _with_least([*positive, *ranges.subtracted_from(positive, 0, type)], type), type
+        return operands[0], [*positive, *ranges.subtracted_from(positive, 0, type)], type
     if name in _ROUNDING and len(operands) == 1 and pa.types.is_float64(type):
         return operands[0], ranges.cast(found, pa.float64(), pa.int64()), type  # also less than 1 away
     return None

@@ -10,6 +10,7 @@ wildcards          * with the names of its tables
 refused_clauses    refuses what DataFusion ignores or answers wrongly
 distinct_counts    count(DISTINCT …) of constants
 existence          SELECT EXISTS (…)
+instants           now() and TIMESTAMPTZ with a zone
 lossy_casts        casts of decimals that drop digits
 conditions         conditions that DataFusion derives nothing from
 sort_keys          keys of windows and subqueries that DataFusion does not drop

@@ -48,7 +48,7 @@ def _casts(sql: Operands) -> Iterator[tuple[int, int]]:
             if _ARROW_TYPE.match(sql.found[stop - 1][0]):
                 yield place, stop + 1
         elif word == ":" and sql.word(place + 1) == ":" and _rounds(sql, place + 2):
-            first = _start(sql, place, opened)
+            first = start_of_operand(sql, place, opened)
             if first is not None:
                 yield first, sql.closed(place + 3) + 1 if sql.word(place + 3) == "(" else place + 3
 
@@ -57,7 +57,7 @@ def _rounds(sql: Operands, place: int) -> bool:
     return _ROUNDING.fullmatch(sql.word(place).upper()) is not None
 
 
-def _start(sql: Operands, stop: int, opened: Mapping[int, int]) -> int | None:
+def start_of_operand(sql: Operands, stop: int, opened: Mapping[int, int]) -> int | None:
     """The first token of the name, call or parenthesis that ends here."""
     place = stop - 1
     if sql.word(place) == ")":

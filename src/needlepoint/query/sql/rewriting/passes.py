@@ -10,7 +10,7 @@ A pass returns the text itself if it has nothing to change. A form that DataFusi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial, reduce
 
 from needlepoint.query.sql.plan_facts import PlanFacts
@@ -18,6 +18,7 @@ from needlepoint.query.sql.rewriting import null_safe
 from needlepoint.query.sql.rewriting.constants_last import with_constants_last
 from needlepoint.query.sql.rewriting.distinct_counts import with_hidden_arguments
 from needlepoint.query.sql.rewriting.existence import as_count
+from needlepoint.query.sql.rewriting.instants import with_zones
 from needlepoint.query.sql.rewriting.lossy_casts import with_hidden_casts
 from needlepoint.query.sql.rewriting.refused_clauses import check_clauses
 from needlepoint.query.sql.rewriting.scalar_subqueries import with_nullable_values
@@ -31,14 +32,16 @@ Rewrite = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """A query, and the views that it may use. `decimals`: a column or a cast of it may be one."""
+    """A query, and the views that it may use. `decimals`: a column or a cast of it may be one. `zones`: a column has a
+    zone other than UTC."""
 
     query: str
     views: tuple[str, ...] = ()
     decimals: bool = False
+    zones: bool = False
 
     def changed(self, query: Rewrite, view: Rewrite | None = None) -> Texts:
-        return Texts(query(self.query), tuple(map(view or query, self.views)), self.decimals)
+        return replace(self, query=query(self.query), views=tuple(map(view or query, self.views)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ AS_READ: Sequence[Pass] = (
     _each(null_safe.with_parentheses),
     _each(without_signs),
     lambda texts: texts.changed(partial(with_named_wildcards, views=texts.views)),
+    lambda texts: texts.changed(with_zones) if texts.zones else texts,
 )
 AS_RUN: Sequence[Pass] = (
     *AS_READ,
@@ -87,6 +91,6 @@ def as_read(texts: Texts) -> Texts:
 def as_run(texts: Texts) -> Texts:
     """
     >>> as_run(Texts("SELECT * FROM a JOIN b ON 1 = b.x AND -0.0 < b.y"))
-    Texts(query='SELECT * FROM a JOIN b ON b.x = 1 AND b.y > 0.0', views=(), decimals=False)
+    Texts(query='SELECT * FROM a JOIN b ON b.x = 1 AND b.y > 0.0', views=(), decimals=False, zones=False)
     """
     return reduce(lambda found, each: each(found), AS_RUN, texts)
