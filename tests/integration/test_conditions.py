@@ -16,7 +16,6 @@ import pytest
 from tests.cases import cases, long
 
 import needlepoint
-from needlepoint.errors import SqlError
 from needlepoint.lake import Lake
 from needlepoint.query.report.explain import TableReport
 
@@ -237,58 +236,6 @@ def test_years_and_days_in_a_zone(extremes: Lake) -> None:
                 ask(extremes, f"extract({part} FROM z) {operator} {right}")
     ask(extremes, "CAST(z AS DATE) = '1970-01-01'")
     ask(extremes, "CAST(z AS DATE) <= '2100-03-31'")
-
-
-@pytest.mark.parametrize("indexed", [True, False])
-@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "-03:30"])
-def test_literals_with_a_zone_are_instants(tmp_path: Path, zone: str, indexed: bool) -> None:
-    """Also where the column has another zone than UTC: it only says how an instant is shown."""
-    (tmp_path / "t").mkdir()
-    instants = [datetime.datetime(2024, 3, 31, hour, tzinfo=datetime.UTC) for hour in range(24)]
-    for number in range(4):
-        z = pa.array(instants[number::4], pa.timestamp("us", zone))
-        pq.write_table(
-            pa.table({"id": range(number, 24, 4), "z": z, "s": [str(each) for each in instants[number::4]]}),
-            tmp_path / f"t/{number}.parquet",
-        )
-    with needlepoint.open(tmp_path) as lake:
-        lake.create_table("t")
-        if indexed:
-            lake.create_index("t", "z")
-        lake.sql("CREATE VIEW recent AS SELECT id FROM t WHERE z > TIMESTAMPTZ '2024-03-31 12:00:00Z'")
-        assert len(lake.sql("SELECT id FROM recent")) == 11
-        assert len(lake.sql("SELECT id FROM t WHERE to_timestamp(s) = z AND s::timestamptz = z")) == 24
-        noon = ("TIMESTAMPTZ '2024-03-31 14:00:00+02:00'", "CAST('2024-03-31T12:00:00Z' AS TIMESTAMPTZ)",
-                "'2024-03-31 12:00:00Z'::TIMESTAMPTZ",
-                "TRY_CAST('2024-03-31 14:00:00+02:00' AS TIMESTAMP WITH TIME ZONE)",
-                "TIMESTAMP WITH TIME ZONE '2024-03-31 12:00:00'", "to_timestamp('2024-03-31T12:00:00Z')",
-                "to_timestamp(1711886400)",
-                "arrow_cast('2024-03-31T12:00:00Z', 'Timestamp(ns, \"+00:00\")')")  # fmt: skip
-        for literal in noon:
-            assert [row["id"] for row in lake.sql(f"SELECT id FROM t WHERE z = {literal}")] == [12]
-            assert [row["id"] for row in lake.sql(f"SELECT id FROM t WHERE z IN ({literal})")] == [12]
-            assert lake.sql(f"SELECT count(*) AS n FROM t WHERE z > {literal}").rows() == [{"n": 11}]
-            assert lake.sql(f"SELECT count(*) AS n FROM t WHERE z <= {literal} - INTERVAL '2 hours'").rows() == [
-                {"n": 11}
-            ]
-        assert lake.delete("t", "z >= TIMESTAMPTZ '2024-03-31 14:00:00+02:00'").rows == 12
-
-
-def test_recent_rows_of_a_zone(tmp_path: Path) -> None:
-    """`now()` is an instant, too: the clock of the column's zone is hours away from it."""
-    (tmp_path / "t").mkdir()
-    ago = [datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=hours, minutes=30) for hours in range(9)]
-    pq.write_table(
-        pa.table({"id": range(9), "z": pa.array(ago, pa.timestamp("us", "Asia/Tokyo"))}), tmp_path / "t/a.parquet"
-    )
-    with needlepoint.open(tmp_path) as lake:
-        lake.create_table("t")
-        recent = lake.sql("SELECT id FROM t WHERE z > now() - INTERVAL '3 hours' ORDER BY id")
-        assert [row["id"] for row in recent] == [0, 1, 2]
-        with pytest.raises(SqlError, match="Write CAST"):
-            lake.sql("SELECT id FROM t WHERE now() - z < INTERVAL '3 hours'")
-        young = lake.sql("SELECT id FROM t WHERE now() - CAST(z AS TIMESTAMPTZ) < INTERVAL '3 hours' ORDER BY id")
-        assert [row["id"] for row in young] == [0, 1, 2]
 
 
 @pytest.mark.long

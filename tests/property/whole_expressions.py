@@ -17,8 +17,9 @@ from tests.property.trees import Node, listed, node, word
 from tests.property.whole_lakes import DAY, POOLS
 
 COMPARED = ("=", "=", "=", "<>", "<", "<=", ">", ">=")
-SORTED = ("int", "text", "dec", "real", "time", "date", "bool")
+SORTED = ("int", "text", "dec", "real", "time", "instant", "date", "bool")
 """Families in which equal values are identical, so that queries can order, group and join by them."""
+_UTC = "'Timestamp(Microsecond, Some(\"UTC\"))'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +71,13 @@ class Maker:
                 return self._float(family, value)
             case "date":
                 return self._maybe_bound("date", f"DATE '{value.isoformat()}'", value)
+            case "instant":
+                return self._instant(value)
             case _:
                 return self._time(value)
 
-    def _maybe_bound(self, kind: str, text: str, value: Any) -> Node:
-        if not self.parameters or not self.often(0.06):
+    def _maybe_bound(self, kind: str, text: str, value: Any, share: float = 0.06) -> Node:
+        if not self.parameters or not self.often(share):
             return word(text, kind)
         name = f"p{next(self.numbers)}"
         return Node(kind, (f"${name}",) * 3, (), ((name, value),))
@@ -110,6 +113,19 @@ class Maker:
             return word(f"DATE '{day.isoformat()}'", "time")
         return Node("time", (literal.lake, literal.duck, literal.lake))
 
+    def _instant(self, value: int) -> Node:
+        hours = self.pick(0, 0, 9, -3)
+        zone = datetime.timezone(datetime.timedelta(hours=hours))
+        moment = datetime.datetime.fromtimestamp(value // 10**6, zone) + datetime.timedelta(microseconds=value % 10**6)
+        exact = f"arrow_cast({value}, {_UTC})"
+        if self.parameters and self.often(0.06):
+            return self._maybe_bound("instant", "", moment, share=1)
+        if self.often(0.2):
+            return Node("instant", (f"to_timestamp_micros({value})", f"make_timestamptz({value})", exact))
+        form = self.pick("TIMESTAMPTZ '{}'", "TIMESTAMP WITH TIME ZONE '{}'", "CAST('{}' AS TIMESTAMPTZ)",
+                         "'{}'::timestamptz", "'{}'::TIMESTAMP WITH TIME ZONE").format(moment)  # fmt: skip
+        return Node("instant", (form, form, exact))
+
     # Values
 
     def of(self, columns: Sequence[Col], family: str) -> Node | None:
@@ -136,6 +152,11 @@ class Maker:
             case "time":
                 form = self.pick("date_trunc('day', {})", "date_trunc('month', {})", "coalesce({}, {})",
                                  "greatest({}, {})")  # fmt: skip
+            case "instant":
+                form = self.pick("coalesce({}, {})", "greatest({}, {})", "least({}, {})", "nullif({}, {})",
+                                 "({} + INTERVAL '9 hours')", "({} - INTERVAL '1 day')", "CAST({} AS TIMESTAMPTZ)",
+                                 "date_trunc('day', CAST({} AS TIMESTAMPTZ))", "{}::timestamptz")  # fmt: skip
+                return _in_zone(family, form, value, *[other] * (form.count("{}") - 1))
             case "bool":
                 form = self.pick("(NOT {})", "coalesce({}, {})")
             case "real" | "zero" if self.often(0.6):
@@ -181,7 +202,7 @@ class Maker:
             return node("bool", self.pick("{}", "(NOT {})", "{} IS TRUE", "{} IS NOT FALSE", "{} IS NOT TRUE"), value)
         forms = [self.compared] * 5 + [self._member, self._null, self._null, self._between]
         forms += [self._like] if family == "text" else []
-        forms += [self._special] if family in ("int", "text", "time", "date") else []
+        forms += [self._special] if family in ("int", "text", "time", "instant", "date") else []
         others = [each for each in columns if each.family == family and each is not column]
         if others and self.often(0.3):
             other = self.chance.choice(others).node
@@ -221,7 +242,11 @@ class Maker:
 
     def special(self, column: Col) -> Node | None:
         """A condition on a computed value of a column."""
-        return self._special(column.family, column.node) if column.family in ("int", "text", "time", "date") else None
+        return (
+            self._special(column.family, column.node)
+            if column.family in ("int", "text", "time", "instant", "date")
+            else None
+        )
 
     def _special(self, family: str, value: Node) -> Node:
         if family == "int":
@@ -243,6 +268,13 @@ class Maker:
             form = self.pick("length({}) > 2", "upper({}) = 'YES'", "starts_with({}, 'com')", "{} || 'x' = 'ax'",
                              "lower({}) = 'yes'", "left({}, 1) > 'b'", "substr({}, 1, 2) <= 'co'",
                              "left({}, 1) IN ('a', 'y')")  # fmt: skip
+        elif family == "instant":
+            form = self.pick("CAST(CAST({} AS TIMESTAMPTZ) AS DATE) > DATE '2023-11-14'", "{} < now()",
+                             "{} > now() - INTERVAL '1 day'", "{} < current_timestamp", "now() > {}::timestamptz",
+                             "extract(hour FROM CAST({} AS TIMESTAMPTZ)) IN (0, 12)",
+                             "date_trunc('day', {}::timestamptz) = TIMESTAMPTZ '2023-11-15 00:00:00Z'",
+                             "{} BETWEEN TIMESTAMPTZ '2023-11-14 09:00:00+09:00' AND now()")  # fmt: skip
+            return _in_zone("bool", form, value)
         else:
             form = self.pick("CAST({} AS DATE) > DATE '2023-11-14'", "{} >= '2023-11-15'",
                              "date_trunc('day', {}) = TIMESTAMP '2023-11-15 00:00:00'",
@@ -251,3 +283,10 @@ class Maker:
                              "(extract(year FROM {0}) < 2025 AND {0} > '2023-01-01' AND extract(day FROM {0}) = 15)",
                              "extract(hour FROM {}) IN (0, 12)", "extract(second FROM {}) <> 0")  # fmt: skip
         return node("bool", form, value)
+
+
+def _in_zone(kind: str, form: str, *parts: Node) -> Node:
+    """An expression over instants, which have no zone in plain DataFusion."""
+    plain = re.sub(r"CAST\(({}) AS TIMESTAMPTZ\)|({})::timestamptz", f"arrow_cast({{}}, {_UTC})", form)
+    plain = re.sub(r"TIMESTAMPTZ '[^']*'|now\(\)|current_timestamp", rf"arrow_cast(\g<0>, {_UTC})", plain)
+    return Node(kind, (form, form, plain), parts)

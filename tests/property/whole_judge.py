@@ -144,9 +144,9 @@ class Judge:
         try:
             if not optimize:
                 self.duck.execute("PRAGMA disable_optimizer")
-            answer = self.duck.execute(sql, parameters or None)
-            self.names = [each[0] for each in answer.description]
-            return _plain_rows(answer.fetchall())
+            answer = self.duck.sql(sql, params=parameters or None)
+            self.names = answer.columns
+            return _fetched(answer)
         except duckdb.Error as error:
             return str(error)
         finally:
@@ -188,8 +188,8 @@ class Judge:
             return False
         if not keys:
             return Counter(expected) == Counter(found)
-        unlimited = self.duck.execute(query.unlimited, query.tree.parameters() or None).fetchall()
-        return not Counter(found) - Counter(_plain_rows(unlimited))
+        unlimited = self.duck.sql(query.unlimited, params=query.tree.parameters() or None)
+        return not Counter(found) - Counter(_fetched(unlimited))
 
     def plain(self, variant: int) -> datafusion.SessionContext:
         """DataFusion with the rows in memory, without any of our code."""
@@ -219,11 +219,17 @@ def _duck(spec: LakeSpec, rows: dict[str, pa.Table], names: dict[str, list[str]]
     return made
 
 
+def _fetched(answer: duckdb.DuckDBPyRelation) -> list[Any]:
+    """DuckDB makes Python values of instants only with pytz."""
+    is_zoned = any(str(column) == "TIMESTAMP WITH TIME ZONE" for column in answer.types)
+    return _rows(answer.to_arrow_table()) if is_zoned else _plain_rows(answer.fetchall())
+
+
 def _rows(table: pa.Table) -> list[Any]:
     columns = []
     for column in table.columns:
-        if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
-            column = column.cast(pa.timestamp("us"))
+        if pa.types.is_timestamp(column.type):  # as UTC: DataFusion's casts to TIMESTAMPTZ have no zone
+            column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.timestamp("us"))
         values = column.to_pylist()
         if pa.types.is_floating(column.type):
             values = [_number(value) for value in values]

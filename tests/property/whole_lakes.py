@@ -22,7 +22,7 @@ from tests.property.generated import Writer, hive, write
 from tests.property.kinds import BY_NAME, Kind, same
 from tests.property.trees import Node
 
-_DECIMALS = {
+_KINDS = {
     f"decimal({precision},{scale})": Kind(
         f"decimal({precision},{scale})",
         pa.decimal128(precision, scale),
@@ -32,6 +32,7 @@ _DECIMALS = {
     )
     for precision, scale in ((12, 2), (14, 4))
 }
+_KINDS["timestamp us Tokyo"] = Kind("Tokyo", pa.timestamp("us", "Asia/Tokyo"), "TIMESTAMPTZ", st.nothing(), same)
 DAY = 86_400 * 10**6
 _FIRST = 1_700_000_000 * 10**6 // DAY * DAY
 ALL_NULL = 0.05
@@ -44,6 +45,7 @@ POOLS: dict[str, tuple[Any, ...]] = {
     "real": (math.nan, 0.5, 1.0, -1.25, 5.0, math.inf, -math.inf, 3.0, 1e6),
     "zero": (math.nan, 0.0, -0.0, 0.5, 1.0, -1.25, 3.0, 4.0, 5.0, 6.0),
     "time": tuple(_FIRST + at for at in (0, 1, DAY, DAY - 1, DAY // 2, 40 * DAY, 400 * DAY)),
+    "instant": tuple(_FIRST + at for at in (0, 1, DAY, DAY - 1, DAY // 2, 15 * DAY // 24, 40 * DAY, 400 * DAY)),
     "date": (datetime.date(2023, 12, 31), *(datetime.date(2024, 1, day) for day in (1, 2, 3, 9))),
     "bool": (True, False),
 }
@@ -58,6 +60,8 @@ ROLES = {
     "r": ("real", "float32"),
     "f": ("zero", "float64"),
     "ts": ("time", "timestamp us"),
+    "z": ("instant", "timestamp us Tokyo"),
+    "w": ("instant", "timestamp us UTC"),
     "dt": ("date", "date"),
     "ok": ("bool", "bool"),
 }
@@ -69,7 +73,7 @@ PARTITIONS = {
 
 
 def kind_of(name: str) -> Kind:
-    return _DECIMALS.get(name) or BY_NAME[name]
+    return _KINDS.get(name) or BY_NAME[name]
 
 
 @dataclass(frozen=True)

@@ -256,7 +256,7 @@ class Queries:
         return node("int", self.make.pick("({} + 1)", "({} - 1)", "(({} + 3) - 1)"), column.node)
 
     def _scalar_compared(self, outer: Sequence[Col], inner: _Relation, where: Node) -> Node:
-        family = self.make.pick("int", "text", "dec", "date", "time", "real")
+        family = self.make.pick("int", "text", "dec", "date", "time", "instant", "real")
         mine = self.make.of(outer, family)
         value = self._aggregate(inner.columns, family)
         if mine is None or value is None:
@@ -347,7 +347,7 @@ class Queries:
         chosen = self.chance.sample(keys, min(len(keys), self.chance.choice((0, 0, 1, 1, 1, 2))))
         items: list[tuple[Node, str]] = [(key.node, key.family) for key in chosen]
         for _ in range(self.chance.randint(1, 3)):
-            family = self.make.pick("int", "int", "int", "text", "dec", "date", "time")
+            family = self.make.pick("int", "int", "int", "text", "dec", "date", "time", "instant")
             value = self._aggregate(relation.columns, family)
             if value is not None and family == "int" and self.make.often(0.1):
                 condition = _without_subqueries(self.make).condition(relation.columns, 1)

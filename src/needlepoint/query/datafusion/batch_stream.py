@@ -52,7 +52,6 @@ class BatchStream:
         self._has_room = asyncio.Event()
         self._is_pulling = True
         self._is_first = True
-        self._is_closed = False
         running.on_cancel(self._wake)
         self._task = asyncio.run_coroutine_threadsafe(self._pull(frame.execute_stream()), self._loop)
 
@@ -81,7 +80,7 @@ class BatchStream:
         """Stop what is still running. A thread that waits for a batch, or asks for another one, gets QueryCancelled."""
         self._task.cancel()
         with self._changed:
-            self._is_closed = True
+            self._failure = self._failure or _closed()
             self._waiting.clear()
             self._changed.notify_all()
 
@@ -89,14 +88,12 @@ class BatchStream:
 
     def _wait(self, ready: Callable[[], bool]) -> None:
         """With the lock: nothing changes between the end of it and what follows."""
-        while self._failure is None and not self._is_closed and not ready():
+        while self._failure is None and not ready():
             self._running.check()
             self._changed.wait(self._running.left())
         self._running.check()
         if self._failure is not None:
             raise self._failure
-        if self._is_closed:
-            raise _closed()
 
     def _taken(self, batches: int) -> None:
         was_full = self._bytes >= self._room

@@ -37,7 +37,7 @@ from needlepoint.query.sql.plan_nodes import EXPRESSIONS, nodes, parts_of
 from needlepoint.query.sql.predicate_extraction import Request, requests
 from needlepoint.query.sql.rewriting.conditions import with_hidden_constants
 from needlepoint.query.sql.rewriting.lossy_casts import HIDES_CAST
-from needlepoint.query.sql.rewriting.passes import BY_FACTS, Texts, as_read, as_run
+from needlepoint.query.sql.rewriting.passes import BY_FACTS, Texts, as_read, as_run, in_zones
 from needlepoint.query.sql.rewriting.sort_keys import with_kept_keys
 from needlepoint.query.sql.table_aggregate import TableAggregate, table_aggregate
 from needlepoint.query.sql.top_rows import RankedRows, TopRows, top_rows
@@ -146,10 +146,10 @@ class Planner:
         views = tuple(view for _, view in asked.views)
         texts = Texts(asked.query, views, asked.may_have_decimals(), asked.has_other_zones())
         read = as_read(texts)
-        found = planned(texts) or self._plan(asked, read)
+        found = planned(texts) or self._plan(asked, in_zones(read))
         without = replace(texts, decimals=False)
         if as_run(texts) != as_run(without) and not self._casts_decimals(found.written):
-            texts, found = without, planned(without) or self._plan(asked, read)
+            texts, found = without, planned(without) or self._plan(asked, in_zones(read))
         for each in BY_FACTS:
             changed = texts.changed(each.query, each.view) if each.needed(found.facts) else texts
             if changed != texts and (other := planned(changed)) is not None:

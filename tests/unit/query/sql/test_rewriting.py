@@ -87,6 +87,11 @@ def test_correlated_subqueries_keep_their_columns() -> None:
         ("a IS NOT DISTINCT FROM b AND c", "(a IS NOT DISTINCT FROM b) AND c"),
         ("NOT a + 1 IS DISTINCT FROM f(b, 2) OR c", "NOT (a + 1 IS DISTINCT FROM f(b, 2)) OR c"),
         ("CASE WHEN a THEN 1 END IS DISTINCT FROM 1 AND c", "(CASE WHEN a THEN 1 END IS DISTINCT FROM 1) AND c"),
+        (
+            "a IS DISTINCT FROM TIMESTAMP WITH TIME ZONE '2024-01-01' AND c",
+            "(a IS DISTINCT FROM TIMESTAMP WITH TIME ZONE '2024-01-01') AND c",
+        ),
+        ("a IS DISTINCT FROM b + INTERVAL '1' DAY OR c", "(a IS DISTINCT FROM b + INTERVAL '1' DAY) OR c"),
         ("a IS NOT NULL AND b", "a IS NOT NULL AND b"),
     ],
 )

@@ -13,9 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from needlepoint.query.sql.rewriting.lossy_casts import start_of_operand
 from needlepoint.query.sql.rewriting.operands import Operands
-from needlepoint.query.sql.tokens import with_added
 
 _SIGNS = re.compile(r"\bnow\b|current_timestamp|to_timestamp|timestamptz|\bzone\b", re.IGNORECASE)
 _UNITS = {"TO_TIMESTAMP_SECONDS": "Second", "TO_TIMESTAMP_MILLIS": "Millisecond", "TO_TIMESTAMP_MICROS": "Microsecond"}
@@ -26,17 +24,15 @@ def with_zones(query: str) -> str:
     if _SIGNS.search(query) is None:
         return query
     sql = Operands(query)
-    added: list[tuple[int, str]] = []
-    for first, stop in _instants(sql):
-        unit = _UNITS.get(sql.word(first), "Nanosecond")
-        added.append((sql.found[first].start(), "arrow_cast("))
-        added.append((sql.found[stop - 1].end(), f", 'Timestamp({unit}, Some(\"+00:00\"))')"))
-    return with_added(query, added)
+    return sql.wrapped((first, stop, "arrow_cast(", f", '{_type(sql.word(first))}')") for first, stop in _instants(sql))
+
+
+def _type(function: str) -> str:
+    return f'Timestamp({_UNITS.get(function, "Nanosecond")}, Some("+00:00"))'
 
 
 def _instants(sql: Operands) -> Iterator[tuple[int, int]]:
     """The first token of each, and the one after it."""
-    opened = {sql.closed(place): place for place, word in enumerate(sql.words) if word == "("}
     for place, word in enumerate(sql.words):
         opens = sql.word(place + 1) == "(" and sql.word(place - 1) != "."
         if (word == "NOW" or word.startswith("TO_TIMESTAMP")) and opens:
@@ -47,8 +43,7 @@ def _instants(sql: Operands) -> Iterator[tuple[int, int]]:
             if any(_after_type(sql, at + 1) for at, each in sql.inside(place + 1) if each == "AS"):
                 yield place, sql.closed(place + 1) + 1
         elif word == ":" and sql.word(place + 1) == ":" and (stop := _after_type(sql, place + 2)):
-            is_text = sql.word(place - 1).startswith("'")
-            first = place - 1 if is_text else start_of_operand(sql, place, opened)
+            first = sql.before_cast(place)
             if first is not None:
                 yield first, stop
         elif (stop := _after_type(sql, place)) and sql.word(stop).startswith("'"):

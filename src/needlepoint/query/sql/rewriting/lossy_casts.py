@@ -10,16 +10,13 @@ hides it:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from needlepoint.query.sql.rewriting.operands import Operands
-from needlepoint.query.sql.tokens import with_added
 
 HIDES_CAST = "nullif("
 _ROUNDING = re.compile(r"U?(?:TINY|SMALL|BIG)?INT(?:EGER|\d)?|DEC(?:IMAL)?|NUMERIC")
 _ARROW_TYPE = re.compile(r"'\s*(?:U?Int|Decimal)", re.IGNORECASE)
-_BEFORE_OPERAND = {"SELECT", "DISTINCT", "WHERE", "ON", "HAVING", "BY", "AND", "OR", "NOT", "IN", "BETWEEN", "LIKE",
-                   "WHEN", "THEN", "ELSE", "CASE"}  # fmt: skip
 _CASTS = re.compile(r"\bCAST\b|\bTRY_CAST\b|\barrow_cast\b|::", re.IGNORECASE)
 
 
@@ -28,16 +25,15 @@ def with_hidden_casts(query: str) -> str:
     if _CASTS.search(query) is None:
         return query
     sql = Operands(query)
-    added: list[tuple[int, str]] = []
-    for first, stop in _casts(sql):
-        if stop <= len(sql.found) and not sql.is_constant(first, stop):
-            added += [(sql.found[first].start(), HIDES_CAST), (sql.found[stop - 1].end(), ", NULL)")]
-    return with_added(query, added)
+    return sql.wrapped(
+        (first, stop, HIDES_CAST, ", NULL)")
+        for first, stop in _casts(sql)
+        if stop <= len(sql.found) and not sql.is_constant(first, stop)
+    )
 
 
 def _casts(sql: Operands) -> Iterator[tuple[int, int]]:
     """The first token of each cast, and the one after it."""
-    opened = {sql.closed(place): place for place, word in enumerate(sql.words) if word == "("}
     for place, word in enumerate(sql.words):
         if word in ("CAST", "TRY_CAST") and sql.word(place + 1) == "(":
             stop = sql.closed(place + 1)
@@ -48,24 +44,10 @@ def _casts(sql: Operands) -> Iterator[tuple[int, int]]:
             if _ARROW_TYPE.match(sql.found[stop - 1][0]):
                 yield place, stop + 1
         elif word == ":" and sql.word(place + 1) == ":" and _rounds(sql, place + 2):
-            first = start_of_operand(sql, place, opened)
+            first = sql.before_cast(place)
             if first is not None:
                 yield first, sql.closed(place + 3) + 1 if sql.word(place + 3) == "(" else place + 3
 
 
 def _rounds(sql: Operands, place: int) -> bool:
     return _ROUNDING.fullmatch(sql.word(place).upper()) is not None
-
-
-def start_of_operand(sql: Operands, stop: int, opened: Mapping[int, int]) -> int | None:
-    """The first token of the name, call or parenthesis that ends here."""
-    place = stop - 1
-    if sql.word(place) == ")":
-        place = opened.get(place, -1)
-        if place > 0 and sql.is_name(place - 1) and sql.word(place - 1) not in _BEFORE_OPERAND:
-            place -= 1
-    elif place < 0 or not sql.is_name(place):
-        return None
-    while place > 1 and sql.word(place - 1) == "." and sql.is_name(place - 2):
-        place -= 2
-    return place if place >= 0 else None

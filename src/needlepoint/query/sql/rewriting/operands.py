@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from needlepoint.query.sql.tokens import Parentheses, tokens
+from needlepoint.query.sql.tokens import Parentheses, tokens, with_added
 
 FLIPPED = {"=": "=", "==": "==", "<>": "<>", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _SIGNS = frozenset("=<>!~@#&|^:-")  # of operators with several characters
@@ -29,12 +29,19 @@ _LOOSE = {"IS", "IN", "LIKE", "ILIKE", "SIMILAR", "BETWEEN", "NOT", "CASE", "THE
           "ALL", "SOME", "EXISTS", "=", "<", ">", "!", "~"}  # fmt: skip
 _BEFORE_TABLE = {"", "AS", "FROM", "JOIN", "UNION", "EXCEPT", "INTERSECT"}
 _CLAUSES = {"SELECT", "FROM", "ON", "WHERE", "HAVING", "GROUP", "ORDER", "QUALIFY", "LIMIT"}
+_BEFORE_OPERAND = {"SELECT", "DISTINCT", "WHERE", "ON", "HAVING", "BY", "AND", "OR", "NOT", "IN", "BETWEEN", "LIKE",
+                   "WHEN", "THEN", "ELSE", "CASE"}  # fmt: skip
 _LONGEST = 100  # tokens of an operand, and of what is before it: a hostile query may have many without an end
 _VOLATILE = {"RANDOM", "RAND", "UUID"}
 _CONSTANTS = {"TRUE", "FALSE", "NULL", "DATE", "TIME", "TIMESTAMP", "INTERVAL", "AS", "PRECISION"}
 
+_TYPE_WORDS = {("TIMESTAMP", "WITH"), ("TIMESTAMP", "WITHOUT"), ("WITH", "TIME"), ("WITHOUT", "TIME"),
+               ("TIME", "ZONE"), ("DOUBLE", "PRECISION")}  # fmt: skip
+_UNITS = {"YEAR", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND"}
+
 EXPRESSION = "expression"
 Change = tuple[int, int, str]  # the first token of a part, the one after it, and what to write instead
+Wrap = tuple[int, int, str, str]  # the same, and what to write before and after it
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,7 @@ class Operands:
     found: Sequence[re.Match[str]] = field(init=False)
     words: Sequence[str] = field(init=False)
     _closed: Mapping[int, int] = field(init=False)
+    _opened: Mapping[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
         found = tokens(self.text)
@@ -55,6 +63,7 @@ class Operands:
         object.__setattr__(self, "found", found)
         object.__setattr__(self, "words", words)
         object.__setattr__(self, "_closed", Parentheses.of(words).closed)
+        object.__setattr__(self, "_opened", {closes: opens for opens, closes in self._closed.items()})
 
     def word(self, place: int) -> str:
         return self.words[place] if 0 <= place < len(self.words) else ""
@@ -74,6 +83,17 @@ class Operands:
                 parts += [self.text[position : self.found[first].start()], text]
                 position = self.found[stop - 1].end()
         return "".join((*parts, self.text[position:]))
+
+    def wrapped(self, parts: Iterable[Wrap]) -> str:
+        """The text with something before and after parts, also of some inside others.
+
+        >>> Operands("SELECT f(a)").wrapped([(1, 5, "g(", ")"), (3, 4, "-", "")])
+        'SELECT g(f(-a))'
+        """
+        added = []
+        for first, stop, before, after in parts:
+            added += [(self.found[first].start(), before), (self.found[stop - 1].end(), after)]
+        return with_added(self.text, added)
 
     def name(self, place: int) -> str:
         return self.found[place][0].strip('"`').lower()
@@ -119,6 +139,19 @@ class Operands:
         """Whether a sign belongs to the sign before it."""
         return self.word(place - 1) in _SIGNS and self.found[place - 1].end() == self.found[place].start()
 
+    def before_cast(self, stop: int) -> int | None:
+        """The first token of the name, call, text or parenthesis that ends here, before a `::`."""
+        place = stop - 1
+        if self.word(place) == ")":
+            place = self._opened.get(place, -1)
+            if place > 0 and self.is_name(place - 1) and self.word(place - 1) not in _BEFORE_OPERAND:
+                place -= 1
+        elif place < 0 or not (self.is_name(place) or self.found[place]["text"]):
+            return None
+        while place > 1 and self.word(place - 1) == "." and self.is_name(place - 2):
+            place -= 2
+        return place if place >= 0 else None
+
     def left(self, stop: int) -> int | None:
         """The first token of the operand that ends here."""
         for place, word in self._back(stop):
@@ -157,13 +190,20 @@ class Operands:
             if depth == 0:
                 if word in _CLOSES or self._stops(place):
                     return place if place > first else None
-                if (word in _LOOSE and word != "CASE") or (place > first and self.is_alias(place)):
+                if word in _LOOSE and word != "CASE":
+                    return None
+                if place > first and self.is_alias(place) and not self._continues(place):
                     return None
             if word in _OPENS:
                 depth += 1
             elif word in _CLOSES:
                 depth -= 1
         return len(self.words) if first < len(self.words) <= first + _LONGEST else None
+
+    def _continues(self, place: int) -> bool:
+        """Whether a word belongs to the type or the interval before it, as in `TIMESTAMP WITH TIME ZONE '…'`."""
+        pair = (self.words[place - 1], self.words[place])
+        return pair in _TYPE_WORDS or (self.word(place - 2) == "INTERVAL" and self.words[place] in _UNITS)
 
     def _stops(self, place: int) -> bool:
         word = self.words[place]

@@ -60,15 +60,19 @@ def _each(rewrite: Rewrite) -> Pass:
     return lambda texts: texts.changed(rewrite)
 
 
+def in_zones(texts: Texts) -> Texts:
+    return texts.changed(with_zones) if texts.zones else texts
+
+
 AS_READ: Sequence[Pass] = (
     _each(check_clauses),
     _each(null_safe.with_parentheses),
     _each(without_signs),
     lambda texts: texts.changed(partial(with_named_wildcards, views=texts.views)),
-    lambda texts: texts.changed(with_zones) if texts.zones else texts,
 )
 AS_RUN: Sequence[Pass] = (
     *AS_READ,
+    in_zones,
     lambda texts: texts.changed(partial(with_constants_last, views=texts.views)),
     _each(with_nullable_values),
     _each(with_separate_lists),
