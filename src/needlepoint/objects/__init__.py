@@ -20,7 +20,7 @@ from needlepoint.objects.conditional import Version, put_if_unchanged, read_if_c
 from needlepoint.objects.cursor import Cursor
 from needlepoint.objects.errors import is_by_object_store, local_failure, object_store_error
 from needlepoint.objects.held import HeldFile
-from needlepoint.objects.local import MOST_SUMMED
+from needlepoint.objects.local import MOST_SUMMED, LocalFile
 from needlepoint.objects.moving import last_touched, move, remove, remove_directory, sync_file
 from needlepoint.objects.opening import as_source, concurrently, identify, identify_all, open_object
 from needlepoint.objects.ranges import LOCAL_GAP, REMOTE_GAP, coalesce
@@ -33,6 +33,7 @@ __all__ = [
     "Cursor",
     "HeldFile",
     "Identity",
+    "LocalFile",
     "OpenObject",
     "Piece",
     "Version",

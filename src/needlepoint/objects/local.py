@@ -89,6 +89,20 @@ class LocalFile:
             done += len(data)
         return b"".join(parts)
 
+    def read_into(self, offset: int, target: memoryview) -> None:
+        """Fill `target` with the bytes from `offset`; NotParquet when the file ends before."""
+        length = len(target)
+        if offset < 0 or offset + length > self.size:
+            raise too_short(self.path, self.size, offset, length)
+        self.requests += 1
+        self.bytes_requested += length
+        done = _read_into(self.descriptor, target, offset)
+        while done < length:  # one call returns at most 2 GiB, and less when a signal arrives
+            more = _read_into(self.descriptor, target[done:], offset + done)
+            if not more:
+                raise too_short(self.path, self.size, offset, length)
+            done += more
+
     def sample(self) -> str:
         """A checksum of the whole file; for a large file only its size, which identifies nothing."""
         if self.size > MOST_SUMMED:
@@ -103,3 +117,12 @@ class LocalFile:
         if len(ranges) == 1:
             return [self.read(*ranges[0])]
         return cut(ranges, coalesce(ranges, LOCAL_GAP), lambda block: self.read(block.start, block.end - block.start))
+
+
+def _read_into(descriptor: int, target: memoryview, offset: int) -> int:
+    """How many bytes were read; 0 at the end of the file."""
+    if hasattr(os, "preadv"):  # not on macOS
+        return os.preadv(descriptor, [target], offset)
+    data = os.pread(descriptor, len(target), offset)
+    target[: len(data)] = data
+    return len(data)

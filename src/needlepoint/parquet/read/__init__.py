@@ -1,6 +1,7 @@
 """Read single rows of a file.
 
 page_plan           which pages hold the wanted rows
+joint_pages         the same for many local files at once
 page_reader         fetch them and let pyarrow decode a small file made of them
 assembly            that small file
 unpacked_pages      that file for many pages of zstd, which are unpacked in one call
@@ -15,6 +16,6 @@ caches              decoded dictionaries and small pages, up to a number of byte
 """
 
 from needlepoint.parquet.read.arrow_reader import open_reader
-from needlepoint.parquet.read.assembly import AssembledChunk, Frame, assemble, chunk_head, make_frame
+from needlepoint.parquet.read.assembly import AssembledChunk, Frame, Piece, assemble, chunk_head, make_frame
 
-__all__ = ["AssembledChunk", "Frame", "assemble", "chunk_head", "make_frame", "open_reader"]
+__all__ = ["AssembledChunk", "Frame", "Piece", "assemble", "chunk_head", "make_frame", "open_reader"]

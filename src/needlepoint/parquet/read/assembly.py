@@ -45,13 +45,16 @@ class Frame:
     tail: bytes
 
 
+Piece = bytes | memoryview
+
+
 class AssembledChunk(NamedTuple):
     """One column of one row group: what precedes the numbers in its metadata, its bytes and their count."""
 
     head: bytes
     num_values: int
     dictionary: bytes | None
-    pages: list[bytes]
+    pages: list[Piece]
 
     def followed_by(self, other: AssembledChunk) -> AssembledChunk:
         """The pages of both; this one is not used any more."""
@@ -123,7 +126,7 @@ def assemble(frame: Frame, row_groups: Sequence[tuple[int, Sequence[AssembledChu
     Chunks of one row group may hold different numbers of rows: each is read on its own. Each claims so many more values
     than it has as are `missing`.
     """
-    parts: list[bytes] = [MAGIC]
+    parts: list[Piece] = [MAGIC]
     position = 4
     groups: list[bytes] = []
     total_rows = 0

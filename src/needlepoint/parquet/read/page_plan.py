@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import NamedTuple
@@ -114,7 +115,8 @@ class LeafPlan:
 
 @dataclass(frozen=True, slots=True)
 class FieldPlan:
-    """A top-level field: its stretches with first row, number of rows and row group, and its leaves."""
+    """A top-level field: its stretches with first row, number of rows and row group, and its leaves. `codec` is that of
+    all pages of a flat field without dictionaries, else None."""
 
     name: str
     nested: bool
@@ -122,6 +124,7 @@ class FieldPlan:
     row_count: Int64Array
     row_group: Int64Array
     leaves: tuple[LeafPlan, ...]
+    codec: int | None
 
     def select(self, rows: Int64Array) -> PageSelection:
         """The stretches that hold `rows`, and where in their concatenation each row is.
@@ -179,6 +182,7 @@ class ColumnsPlan:
     """How to read a set of columns of a file, whatever the rows."""
 
     files: tuple[FilePlan, ...]
+    fields: Mapping[str, FieldPlan]
     schema: pa.Schema
     texts: tuple[int, ...]  # the places of columns that hold strings
     int96: tuple[int, ...]  # and of those that are read as bytes
@@ -237,7 +241,15 @@ def _plan_columns(card: FileCard, columns: tuple[str, ...]) -> ColumnsPlan:
     schema = schema.with_metadata(card.arrow_schema.metadata)
     texts = tuple(number for number, type in enumerate(schema.types) if holds_text(type))
     stamps = tuple(number for number, name in enumerate(columns) if is_int96(card.leaves[card.find(name).first_leaf]))
-    return ColumnsPlan(files, schema, texts, stamps)
+    return ColumnsPlan(files, {plan.name: plan for plan in plans}, schema, texts, stamps)
+
+
+def _common_codec(card: FileCard, leaf: int) -> int | None:
+    first = card.chunk_index(leaf, 0)
+    chunks = slice(first, first + card.num_row_groups)
+    codec = card.chunks.codec[chunks]
+    alike = len(codec) and (codec == codec[0]).all() and not card.chunks.dictionary_size[chunks].any()
+    return int(codec[0]) if alike else None
 
 
 def is_int96(leaf: Leaf) -> bool:
@@ -271,6 +283,7 @@ def _plan_field(card: FileCard, each: Field) -> FieldPlan:
         row_count=np.diff(first_row, append=card.num_rows),
         row_group=np.searchsorted(card.row_group_rows, first_row, side="right") - 1,
         leaves=leaves,
+        codec=None if nested else _common_codec(card, each.first_leaf),
     )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -28,13 +28,22 @@ from needlepoint.parquet.card.card import FileCard
 from needlepoint.parquet.format import codecs, int96
 from needlepoint.parquet.format.page_index import Int64Array
 from needlepoint.parquet.read.arrow_reader import ParquetReader, open_reader
-from needlepoint.parquet.read.assembly import AssembledChunk, Frame, assemble, count_values
+from needlepoint.parquet.read.assembly import AssembledChunk, Frame, Piece, assemble, count_values
 from needlepoint.parquet.read.caches import Caches, FileCache
 from needlepoint.parquet.read.dictionaries import is_worth_keeping, look_up
-from needlepoint.parquet.read.page_plan import CachedCard, ChunkPlan, ColumnsPlan, FilePlan, LeafPlan, PageSelection
+from needlepoint.parquet.read.joint_pages import JointPages, read_jointly
+from needlepoint.parquet.read.page_plan import (
+    CachedCard,
+    ChunkPlan,
+    ColumnsPlan,
+    FieldPlan,
+    FilePlan,
+    LeafPlan,
+    PageSelection,
+)
 from needlepoint.parquet.read.row_group_reader import read_whole
 from needlepoint.parquet.read.take_rows import take
-from needlepoint.parquet.read.unpacked_pages import FEWEST_PAGES, unpacked_file
+from needlepoint.parquet.read.unpacked_pages import FEWEST_PAGES, Bytes, unpacked_file
 from needlepoint.parquet.read.utf8 import NotText, check_texts, not_text
 
 _HINT = "The file is corrupt, or its page index is; write it again."
@@ -67,6 +76,8 @@ BATCHES_ON_THE_WAY = 8  # fetched and not yet taken from
 # Handing a column to a thread takes as long as decoding a few pages, or this many bytes.
 PAGES_FOR_A_THREAD, BYTES_FOR_A_THREAD = 16, 64 << 10
 
+FEWEST_JOINED = 4  # rows: fewer are read faster file by file
+
 Read = tuple[pa.Table, ReadStats]
 
 
@@ -82,6 +93,16 @@ class FileRows:
 
     def open(self) -> OpenObject:
         return open_object(self.path, self.cached.card.identity) if self.held is None else self.held()
+
+    @contextmanager
+    def reading(self) -> Iterator[OpenObject]:
+        """FileChanged unless the file is that of the card until the end."""
+        identity = self.cached.card.identity
+        with self.open() as opened:
+            if opened.identity != identity:
+                opened.check_unchanged(identity)
+            yield opened
+            opened.check_unchanged(identity)
 
 
 def read_rows(
@@ -185,22 +206,43 @@ class _PendingRead:
         with_rows = [each for each in wanted if len(each.rows)]
         if not columns or not with_rows:
             return cls(wanted, columns, plan, caches, NOTHING_READ, {})
-        if len(with_rows) > 1 and is_url(wanted[0].path):
-            fetched = concurrently(lambda each: _fetch(each, columns, caches), with_rows)
+        pending = cls(wanted, columns, plan, caches, NOTHING_READ, {})
+        joined = _joined(with_rows, columns, caches)
+        if joined:
+            pending._join(joined, with_rows, executor)
+        rest = columns if not joined else tuple(name for name in columns if name not in joined)
+        if rest:
+            pending._assemble(rest, with_rows, executor)
+        return pending
+
+    def _join(self, names: Sequence[str], wanted: Sequence[FileRows], executor: Executor | None) -> None:
+        """Columns whose pages are read and decoded as those of one file."""
+        files = [each.cached.plan(self.columns).fields for each in wanted]
+        plans = [[fields[name] for fields in files] for name in names]
+        row_counts = [each.cached.card.num_rows for each in wanted]
+        rows = [each.rows for each in wanted]
+        read = read_jointly(plans, rows, row_counts, [each.reading for each in wanted])
+        stats = ReadStats(read.bytes_read, read.requests, read.pages, read.row_groups)
+        self.stats, executor = stats, _worth_threads(stats, executor)
+        for (field, *_), pages in zip(plans, read.fields, strict=True):
+            decode = functools.partial(_read_joint, field, read.buffer, pages)
+            self.fields[field.name] = decode if executor is None else executor.submit(decode).result
+
+    def _assemble(self, columns: tuple[str, ...], wanted: Sequence[FileRows], executor: Executor | None) -> None:
+        """Columns whose pages are put together file by file."""
+        if len(wanted) > 1 and is_url(wanted[0].path):
+            fetched = concurrently(lambda each: _fetch(each, columns, self.caches), wanted)
         else:
-            fetched = [_fetch(each, columns, caches) for each in with_rows]
+            fetched = [_fetch(each, columns, self.caches) for each in wanted]
         stats = _total([each.stats for each in fetched])
-        if stats.pages < PAGES_FOR_A_THREAD and stats.bytes_read + stats.cached_bytes < BYTES_FOR_A_THREAD:
-            executor = None
-        pending = cls(wanted, columns, plan, caches, stats, {})
+        self.stats, executor = _both(self.stats, stats), _worth_threads(stats, executor)
         try:
-            for number in range(len(plan.files)):
+            for number in range(len(wanted[0].cached.plan(columns).files)):
                 parts = [each.parts[number] for each in fetched]
                 decode = _decode_apart if any(part.apart for part in parts) else _decode
-                pending.fields.update(decode(parts, executor))
+                self.fields.update(decode(parts, executor))
         except (pa.ArrowException, OSError, ValueError) as error:
-            pending.failed = error
-        return pending
+            self.failed = error
 
     def finish(self) -> Read:
         plan = self.plan
@@ -218,6 +260,30 @@ class _PendingRead:
         # One by one, and every value by pyarrow: only the file that cannot be decoded is then read whole.
         reads = [_PendingRead.of([each], self.columns, None, None).finish() for each in self.wanted]
         return pa.concat_tables([table for table, _ in reads]), _total([self.stats, *(more for _, more in reads)])
+
+
+def _joined(wanted: Sequence[FileRows], columns: tuple[str, ...], caches: Caches | None) -> list[str]:
+    """The columns whose pages in these files are read as those of one file: flat, with one codec and no dictionaries.
+    Not of objects, whose pages are kept, and not without caches: such a read is a repeated one, file by file."""
+    if caches is None or caches.local_pages or is_url(wanted[0].path):
+        return []
+    if sum(len(each.rows) for each in wanted) < FEWEST_JOINED:
+        return []
+    files = [each.cached.plan(columns).fields for each in wanted]
+    codecs_of = {name: {fields[name].codec for fields in files} for name in files[0]}
+    return [name for name, found in codecs_of.items() if len(found) == 1 and None not in found]
+
+
+def _both(one: ReadStats, other: ReadStats) -> ReadStats:
+    """What was read of the same row groups."""
+    if one is NOTHING_READ:
+        return other
+    return replace(_total([one, other]), row_groups=max(one.row_groups, other.row_groups))
+
+
+def _worth_threads(stats: ReadStats, executor: Executor | None) -> Executor | None:
+    few = stats.pages < PAGES_FOR_A_THREAD and stats.bytes_read + stats.cached_bytes < BYTES_FOR_A_THREAD
+    return None if few else executor
 
 
 def _total(stats: Sequence[ReadStats]) -> ReadStats:
@@ -259,11 +325,8 @@ def _fetch(wanted: FileRows, columns: tuple[str, ...], caches: Caches | None) ->
     cache = None if caches is None else FileCache(caches, wanted.path, identity, len(wanted.rows))
     request = _Request(cache)
     parts = [request.add(file, wanted.rows) for file in wanted.cached.plan(columns).files]
-    with wanted.open() as file:
-        if file.identity != identity:
-            file.check_unchanged(identity)
+    with wanted.reading() as file:
         found, cached = (file.read_ranges(request.ranges), 0) if cache is None else cache.read(file, request.ranges)
-        file.check_unchanged(identity)
     request.blocks += found
     stats = ReadStats(file.bytes_requested, file.requests, request.pages, request.row_groups, cached)
     return _FetchedPages(parts, stats)
@@ -413,45 +476,34 @@ class _Mismatch(ValueError):
     """The pages decode, but not to what the card says."""
 
 
+def _read_joint(field: FieldPlan, data: Bytes, pages: JointPages) -> pa.ChunkedArray:
+    """Pages of zstd are unpacked together if that is possible."""
+    (leaf,) = field.leaves
+    frame, _ = leaf.alone()
+    chunk, rows = leaf.chunk(0), pages.num_rows
+    file = None
+    if chunk.codec == codecs.ZSTD and len(pages.size) >= FEWEST_PAGES and codecs.is_known(codecs.ZSTD):
+        # One row more than there is, as in `_open`.
+        file = unpacked_file(frame, leaf.head(0, codecs.UNCOMPRESSED), rows + 1, data, pages.start, pages.size)
+    if file is None:
+        view, ends = data.data, (pages.start + pages.size).tolist()
+        blocks: list[Piece] = [view[start:end] for start, end in zip(pages.start.tolist(), ends, strict=True)]
+        reader = _open(frame, [(rows, [AssembledChunk(chunk.head, rows, None, blocks)])])
+    else:
+        reader = open_reader(pa.BufferReader(file), int96_unit=int96.UNIT)
+    return take(_read_column(reader, 0, field.name, rows), pages.positions)
+
+
 def _decode(parts: Sequence[_FilePart], executor: Executor | None) -> dict[str, Column]:
-    """Assemble the pages of all parts into one file and take the wanted rows of each of its fields. Fields whose pages
-    can be unpacked together have a file of their own."""
+    """Assemble the pages of all parts into one file and take the wanted rows of each of its fields."""
     plan = parts[0].plan
-    assembled = [*map(_assembled_field, itertools.repeat(parts), range(len(plan.fields)))]
-    alone = [*map(_can_be_unpacked, itertools.repeat(parts), range(len(plan.fields)), assembled)]
-    shared = [[_nothing(each[0])] if one else each for each, one in zip(assembled, alone, strict=True)]
-    reader = None if all(alone) else _open(plan.frame, _side_by_side(shared))
+    assembled = [_assembled_field(parts, number) for number in range(len(plan.fields))]
+    reader = _open(plan.frame, _side_by_side(assembled))
     fields: dict[str, Column] = {}
     for number, field in enumerate(plan.fields):
-        if alone[number] or reader is None:
-            read = functools.partial(_read_unpacked, assembled[number][0], number, field.name, parts)
-        else:
-            read = functools.partial(_read_rows, reader, number, number, field.name, parts)
+        read = functools.partial(_read_rows, reader, number, field.name, parts)
         fields[field.name] = read if executor is None else executor.submit(read).result
     return fields
-
-
-def _can_be_unpacked(parts: Sequence[_FilePart], number: int, assembled: list[_RowGroup]) -> bool:
-    """Whether the pages of a field are one chunk of zstd without a dictionary, and enough of them. Not without caches:
-    such a read is a repeated one, and gives pyarrow pages as they are."""
-    chunk = parts[0].chunks[number][0][0]
-    if parts[0].cache is None or len(assembled) > 1 or chunk.nested or chunk.dictionary is not None:
-        return False
-    pages = sum(len(chunks[0].sizes) for part in parts for chunks in part.chunks[number])
-    return pages >= FEWEST_PAGES and chunk.plan.codec == codecs.ZSTD and codecs.is_known(codecs.ZSTD)
-
-
-def _read_unpacked(assembled: _RowGroup, number: int, name: str, parts: Sequence[_FilePart]) -> pa.ChunkedArray:
-    """As `_read_rows`, out of a file of this field only, whose pages are unpacked together if that is possible."""
-    num_rows, (chunk,) = assembled
-    first = parts[0].chunks[number][0][0]
-    frame, _ = first.leaf.alone()
-    sizes = np.concatenate([chunks[0].sizes for part in parts for chunks in part.chunks[number]])
-    head = first.leaf.head(first.row_group, codecs.UNCOMPRESSED)
-    # One row more than there is, as in `_open`.
-    file = unpacked_file(frame, head, num_rows + 1, chunk.pages, sizes)
-    reader = _open(frame, [assembled]) if file is None else open_reader(pa.BufferReader(file), int96_unit=int96.UNIT)
-    return _read_rows(reader, 0, number, name, parts)
 
 
 def _assembled_field(parts: Sequence[_FilePart], number: int) -> list[_RowGroup]:
@@ -495,16 +547,14 @@ def _nothing(like: _RowGroup) -> _RowGroup:
     return 0, [AssembledChunk(chunk.head, 0, None, []) for chunk in like[1]]
 
 
-def _read_rows(
-    reader: ParquetReader, column: int, number: int, name: str, parts: Sequence[_FilePart]
-) -> pa.ChunkedArray:
-    """The wanted rows of a field, of parts whose pages follow one another in this column of the assembled file."""
+def _read_rows(reader: ParquetReader, number: int, name: str, parts: Sequence[_FilePart]) -> pa.ChunkedArray:
+    """The wanted rows of a field, of parts whose pages follow one another in the assembled file."""
     total, places = 0, list[Int64Array]()
     for part in parts:
         selection = part.selections[number]
         places.append(selection.positions + total if total else selection.positions)
         total += sum(selection.row_counts)
-    return take(_read_column(reader, column, name, total), np.concatenate(places) if len(places) > 1 else places[0])
+    return take(_read_column(reader, number, name, total), np.concatenate(places) if len(places) > 1 else places[0])
 
 
 def _open(frame: Frame, row_groups: Sequence[_RowGroup]) -> ParquetReader:
@@ -573,14 +623,14 @@ def _look_up(
     blocks = part.blocks[chunk.first_range : chunk.last_range]
     found = look_up(blocks, chunk.num_rows, plan.codec, optional, positions.tolist(), entries)
     pieces = [np.array(each) if isinstance(each, list) else each for each in found.pieces]
-    return pieces, AssembledChunk(plan.head, found.num_values, None, found.pages)
+    return pieces, AssembledChunk(plan.head, found.num_values, None, [*found.pages])
 
 
 def _assembled(chunk: _ChunkPart, blocks: list[bytes]) -> AssembledChunk:
     pages = blocks[chunk.first_range : chunk.last_range]
     values = sum(map(count_values, pages)) if chunk.nested else chunk.num_rows
     dictionary = None if chunk.dictionary is None else blocks[chunk.dictionary]
-    return AssembledChunk(chunk.plan.head, values, dictionary, pages)
+    return AssembledChunk(chunk.plan.head, values, dictionary, [*pages])
 
 
 def _table(plan: ColumnsPlan, columns: Sequence[str], arrays: dict[str, pa.ChunkedArray]) -> pa.Table:

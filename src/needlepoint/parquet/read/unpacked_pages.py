@@ -13,12 +13,10 @@ pages at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from needlepoint.parquet.format import codecs
 from needlepoint.parquet.format.page_headers import DATA_PAGE
@@ -29,43 +27,59 @@ from needlepoint.parquet.read.assembly import MAGIC, Frame, end_of_file
 FEWEST_PAGES = 16
 # RFC 8878, 3.1.1: how a frame begins. The raw one has a window of 128 KiB, one block, and no checksum.
 _FRAME, _RAW_FRAME = bytes.fromhex("28b52ffd"), bytes.fromhex("28b52ffd0038")
+_RAW_HEADER = len(_RAW_FRAME) + 3  # with that of the block
 _LAST_BLOCK, _LARGEST_BLOCK = 1, 1 << 17
 # Thrift's compact protocol: the next field is a 32-bit number; a struct follows field 3 as field 5, or field 4.
 _NEXT_I32, _FIFTH_AFTER_3RD, _FIFTH_AFTER_4TH = 0x15, 0x2C, 0x1C
 # The bytes of a header that are looked at, and how many fields and numbers: type, two sizes, a checksum, a struct.
 _WINDOW, _TOKENS = 24, 9
 
-_Bytes = npt.NDArray[np.uint8]
+Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 
 def unpacked_file(
-    frame: Frame, head: bytes, num_values: int, blocks: Sequence[bytes], sizes: Int64Array
+    frame: Frame, head: bytes, num_values: int, data: Bytes, start: Int64Array, size: Int64Array
 ) -> bytes | None:
-    """The assembled file of one column: its data pages are in `blocks` and have these sizes. `head` is that of a chunk
-    without compression, which claims `num_values`.
+    """The assembled file of one column: its data pages are in `data`, at `start` and of these sizes. `head` is that of
+    a chunk without compression, which claims `num_values`.
 
     None if the headers are not those of data pages of version 1; ValueError if the pages cannot be unpacked.
     """
-    data = b"".join(blocks)
-    pages = _find_pages(np.frombuffer(data, np.uint8), sizes)
+    pages = _find_pages(data, start, size)
     if pages is None:
         return None
     header_size = pages.header_size()
-    size = int(header_size.sum() + pages.unpacked_size.sum())
-    end = end_of_file(frame, head, num_values, size)
-    total = len(MAGIC) + size + len(end)
+    unpacked = int(header_size.sum() + pages.unpacked_size.sum())
+    end = end_of_file(frame, head, num_values, unpacked)
+    total = len(MAGIC) + unpacked + len(end)
     if total > codecs.LARGEST_PAGE or max(int(header_size.max()), len(end)) > _LARGEST_BLOCK:
         return None
-    view = memoryview(data)
     frames: list[bytes | memoryview] = [_raw_frame(len(MAGIC)), MAGIC]
-    places = (each.tolist() for each in pages[:7])
-    for length, start, new_size, new_end, old_size, old_end, body, last in zip(
-        header_size.tolist(), *places, strict=True
-    ):
-        header = (view[start:old_size], view[new_size:new_end], view[old_end:body])
-        frames += (_raw_frame(length), *header, view[body:last])
+    view, rests = data.data, zip(pages.old_end.tolist(), pages.end.tolist(), strict=True)
+    for beginning, (first, last) in zip(_beginnings(data, pages, header_size), rests, strict=True):
+        frames += (beginning, view[first:last])
     frames += (_raw_frame(len(end)), end)
     return codecs.decompress(codecs.ZSTD, b"".join(frames), total)
+
+
+def _beginnings(data: Bytes, pages: _Pages, header_size: Int64Array) -> list[memoryview]:
+    """What precedes the rest of each header and the packed body, which follow one another in the file: the beginning of
+    the raw frame, and of the header with the other size. They are lines of an array, each cut at its end:
+
+        28b52ffd0038 | header_size << 3 | 1 | 15 00 15 | a01f
+    """
+    before, number = pages.old_size - pages.start, pages.new_end - pages.new_size
+    at = np.arange(int((before + number).max()))
+    source = np.where(at < before[:, None], pages.start[:, None], (pages.new_size - before)[:, None]) + at
+    lines = np.empty((len(source), _RAW_HEADER + len(at)), np.uint8)
+    lines[:, : len(_RAW_FRAME)] = np.frombuffer(_RAW_FRAME, np.uint8)
+    block = (header_size << 3 | _LAST_BLOCK).astype("<u4").view(np.uint8).reshape(-1, 4)
+    lines[:, len(_RAW_FRAME) : _RAW_HEADER] = block[:, :3]
+    lines[:, _RAW_HEADER:] = data[np.minimum(source, len(data) - 1)]
+    view = lines.reshape(-1).data
+    first = np.arange(0, len(view), lines.shape[1])
+    last = first + _RAW_HEADER + before + number
+    return [view[start:end] for start, end in zip(first.tolist(), last.tolist(), strict=True)]
 
 
 @lru_cache(maxsize=256)
@@ -93,21 +107,20 @@ class _Pages(NamedTuple):
         return found
 
 
-def _find_pages(data: _Bytes, sizes: Int64Array) -> _Pages | None:
-    """The pages of these sizes that follow one another; None if a header is not that of a data page of version 1.
+def _find_pages(data: Bytes, start: Int64Array, size: Int64Array) -> _Pages | None:
+    """The parts of these pages; None if a header is not that of a data page of version 1.
 
     In `15 00 15 a01f 15 be10 1c`, every field and every number ends with a byte below 0x80. So the two sizes are the
     fourth and the sixth of them in any header.
     """
-    end = sizes.cumsum()
-    start = end - sizes
+    end = start + size
     window = data[np.minimum(start[:, None] + np.arange(_WINDOW), len(data) - 1)]
     is_last = window < 0x80
     counts = is_last.sum(axis=1)
     if int(counts.min()) < _TOKENS:
         return None
     last = np.nonzero(is_last)[1][(counts.cumsum() - counts)[:, None] + np.arange(_TOKENS)]
-    token = window[np.arange(len(sizes))[:, None], last]
+    token = window[np.arange(len(size))[:, None], last]
     without_checksum = token[:, 6] == _FIFTH_AFTER_3RD
     with_checksum = (token[:, 6] == _NEXT_I32) & (token[:, 8] == _FIFTH_AFTER_4TH)
     known = (token[:, [0, 2, 4]] == _NEXT_I32).all(axis=1) & (token[:, 1] == DATA_PAGE << 1) & (last[:, 1] == 1)
@@ -120,7 +133,7 @@ def _find_pages(data: _Bytes, sizes: Int64Array) -> _Pages | None:
     return _Pages(start, new_size, new_end, old_size, old_end, body, end, unpacked_size)
 
 
-def _number(window: _Bytes, first: Int64Array, last: Int64Array) -> Int64Array:
+def _number(window: Bytes, first: Int64Array, last: Int64Array) -> Int64Array:
     """The number in the bytes `first` to `last` of each line; 0 if it is negative or has more than 32 bits."""
     lines, found = np.arange(len(window)), np.zeros(len(window), np.int64)
     lengths = last - first

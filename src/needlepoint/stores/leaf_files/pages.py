@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from needlepoint import forks
 from needlepoint.parquet.format import thrift
-from needlepoint.parquet.read import AssembledChunk, Frame, assemble, chunk_head, make_frame, open_reader
+from needlepoint.parquet.read import AssembledChunk, Frame, Piece, assemble, chunk_head, make_frame, open_reader
 from needlepoint.stores.base import Locations
 from needlepoint.stores.leaf_files.directory import COLUMNS
 from needlepoint.stores.leaf_files.keys import Columns, dtype, from_arrow
@@ -38,7 +38,7 @@ def decode(pages: PagesOfColumns, entries: int, width: int) -> Columns:
     """The entries of these pages, which are so many, page by page; PagesCorrupt if they cannot be decoded."""
     frame, heads = _frame(width)
     chunks = [
-        AssembledChunk(heads[column], entries, None, cast(list[bytes], pages[column])) for column in range(COLUMNS)
+        AssembledChunk(heads[column], entries, None, cast(list[Piece], pages[column])) for column in range(COLUMNS)
     ]
     try:
         data = pa.py_buffer(assemble(frame, [(entries, chunks)]))

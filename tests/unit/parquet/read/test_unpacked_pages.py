@@ -78,7 +78,7 @@ def write(directory: Path, layout: str, files: int = 2) -> list[str]:
 
 def read(paths: list[str], columns: list[str], rows: np.ndarray) -> pa.Table:
     wanted = [FileRows(path, CachedCard(describe(path).card), rows) for path in paths]
-    found = read_files(wanted, columns, None, Caches.of(1 << 20, 1 << 20))
+    found = read_files(wanted, columns, None, Caches.of(1 << 20, 1 << 20, local_pages=False))
     return pa.concat_tables([table for _, table, _ in found])
 
 
