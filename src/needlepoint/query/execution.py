@@ -29,9 +29,11 @@ from needlepoint.query.result import ReadBytes, Result
 from needlepoint.query.row_stream import RowStream
 from needlepoint.query.running import RunningQuery
 from needlepoint.query.scan.held_files import keep_held
+from needlepoint.query.scan.late_materialization import matching_exactly
 from needlepoint.query.scan.page_reader import PageRead, read_pages
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
 from needlepoint.query.scan.table_provider import as_frame
+from needlepoint.query.sql.table_selection import TableSelection
 from needlepoint.query.sql.views import View
 
 if TYPE_CHECKING:
@@ -47,7 +49,8 @@ class QueryPlan:
     were read to plan the others. It `lists_tables` if it reads information_schema. If it reads only the rows that an
     ORDER BY with LIMIT may keep, its result must have `full` rows: else others belong to it. `shape` is the
     query without its values, if its times are worth comparing. `misled` tables get no filters from DataFusion's
-    physical plan: they may be for other tables. If a part of an aggregate is `known`, only the rest is read."""
+    physical plan: they may be for other tables. If a part of an aggregate is `known`, only the rest is read. A
+    `selection` needs no DataFusion if its rows are read by page."""
 
     query: str
     states: Mapping[str, TableState]
@@ -65,6 +68,7 @@ class QueryPlan:
     shape: str = ""
     misled: frozenset[str] = frozenset()
     known: KnownPart | None = None
+    selection: TableSelection | None = None
 
     def fits(self, room: int) -> bool:
         """Whether the result is small, however many of the rows match. A small file can have very many rows."""
@@ -112,6 +116,8 @@ class Execution:
         tables: dict[str, datafusion.Table] = {}
         self._lap("plan")
         running.check()
+        if (selected := self._selected()) is not None:
+            return selected
         with ExitStack() as resources:
             context = resources.enter_context(engine.context_of(plan, running.limits, tables))
             self._read(tables, context)
@@ -134,6 +140,26 @@ class Execution:
             resources.enter_context(engine.kept(running))
             rows = RowStream(first, self._more(stream), self._finish, read_again, running, resources.pop_all())
             return Result(rows, self._report, self._bytes)
+
+    def _selected(self) -> Result | None:
+        """The result without DataFusion: of rows that are all read by page, under a condition that Arrow evaluates."""
+        plan, running = self._plan, self._running
+        if plan.selection is None or plan.unscanned or any(scan.scanned for scan in plan.scans.values()):
+            return None
+        ((name, scan),) = plan.scans.items()
+        read = self._pages(scan)
+        self._lap("read")
+        rows = scan.snapshot.table.schema.empty_table() if read.rows is None else read.rows
+        mask = matching_exactly(rows, plan.selection.predicate)
+        if mask is None:
+            self._plan = replace(plan, reads={name: read})
+            return None
+        found = rows if mask.all() else rows.filter(pa.array(mask))
+        found = pa.Table.from_arrays([found.column(column) for column in plan.selection.columns], plan.schema.names)
+        self._done[name] = replace(read.metrics, matched=found.num_rows)
+        running.limits.check_rows(found.num_rows)
+        self._finish()
+        return Result(_conformed(found.to_batches(), plan.schema), self._report, self._bytes)
 
     def _merge(
         self, known: KnownPart, context: datafusion.SessionContext, tables: dict[str, datafusion.Table], room: int
@@ -169,15 +195,21 @@ class Execution:
         self._running.check()
 
     def _read_table(self, scan: ScanPlan, context: datafusion.SessionContext) -> _TableRead:
-        engine, running = self._engine, self._running
+        engine = self._engine
         barrier = scan.snapshot.table.name in self._plan.misled or not self._plan.options.own_filters
         if not scan.access.kept() and not barrier:
             return _TableRead(self._plan.states[scan.snapshot.table.name].empty, ScanMetrics())
+        pages = self._pages(scan)
+        found = as_frame(scan, pages.rows, engine.natives, context, barrier)
+        return _TableRead(datafusion.Table(found.frame), replace(pages.metrics, listed=found.listed))
+
+    def _pages(self, scan: ScanPlan) -> PageRead:
+        """The rows that are read by page."""
+        engine, running = self._engine, self._running
         known = self._plan.reads.get(scan.snapshot.table.name)
         pages = known or read_pages(scan, engine.cards, engine.caches, running.check)
         running.limits.check_memory(0 if pages.rows is None else pages.rows.nbytes)
-        found = as_frame(scan, pages.rows, engine.natives, context, barrier)
-        return _TableRead(datafusion.Table(found.frame), replace(pages.metrics, listed=found.listed))
+        return pages
 
     def _more(self, stream: BatchStream) -> Iterator[pa.RecordBatch]:
         """The batches after the first ones."""

@@ -132,6 +132,7 @@ class QueryPlans:
             shape=shape,
             misled=frozenset(name for name, state in states.items() if logical.facts.misleads(state.types)),
             known=counted,
+            selection=logical.selection if attempt is Attempt.FIRST else None,
         )
         may_narrow = may_narrow and counted is None
         return plan, self._top_plans(plan, logical, plan_scan, attempt) if may_narrow else iter(())

@@ -40,6 +40,7 @@ from needlepoint.query.sql.rewriting.lossy_casts import HIDES_CAST
 from needlepoint.query.sql.rewriting.passes import BY_FACTS, Texts, as_read, as_run, in_zones
 from needlepoint.query.sql.rewriting.sort_keys import with_kept_keys
 from needlepoint.query.sql.table_aggregate import TableAggregate, table_aggregate
+from needlepoint.query.sql.table_selection import TableSelection, table_selection
 from needlepoint.query.sql.top_rows import RankedRows, TopRows, top_rows
 from needlepoint.query.sql.views import View, ViewErrors, define
 
@@ -63,6 +64,7 @@ class LogicalQuery:
     edges          which tables its joins narrow
     top            the rows that its ORDER BY with LIMIT keeps
     aggregate      of one table, that indexes may answer
+    selection      from one table, that needs no DataFusion if its rows are read by page
     """
 
     query: str
@@ -76,6 +78,7 @@ class LogicalQuery:
     edges: tuple[JoinEdge, ...] = ()
     top: TopRows | RankedRows | None = None
     aggregate: TableAggregate | None = None
+    selection: TableSelection | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +195,7 @@ class Planner:
             top = top_rows(plan) if is_one and "Sort:" in drawn else None
             may_count = is_one and not wanted and ("Aggregate:" in drawn or "Limit:" in drawn)
             aggregate = table_aggregate(plan, types) if may_count else None
+            selection = table_selection(plan, types) if is_one and not wanted else None
             if facts.regroups_again and count_group_keys(frame.logical_plan()) <= count_group_keys(plan):
                 facts = replace(facts, regroups_again=False)  # no key was dropped
             if facts.empty_totals and has_subqueries(frame.logical_plan().display_indent()):
@@ -218,7 +222,7 @@ class Planner:
             query, views, others = self._with_kept_keys(query, asked, views)
             facts |= others
         return LogicalQuery(
-            query, views, needed, schema, frame.logical_plan(), facts, zeros, wanted, edges, top, aggregate
+            query, views, needed, schema, frame.logical_plan(), facts, zeros, wanted, edges, top, aggregate, selection
         )
 
     @contextmanager

@@ -54,18 +54,38 @@ _COMPARE = {
 }
 
 
-def matching(table: pa.Table, predicate: Predicate) -> npt.NDArray[np.bool_]:
+Mask = npt.NDArray[np.bool_]
+
+
+def matching(table: pa.Table, predicate: Predicate) -> Mask:
     """Which rows can make the predicate TRUE."""
+    return _evaluated(table, predicate, [])
+
+
+def matching_exactly(table: pa.Table, predicate: Predicate) -> Mask | None:
+    """Which rows make the predicate TRUE; None if that is not known."""
+    passed_over: list[Condition] = []
+    mask = _evaluated(table, predicate, passed_over)
+    return None if passed_over else mask
+
+
+def _evaluated(table: pa.Table, predicate: Predicate, passed_over: list[Condition]) -> Mask:
+    def evaluated(condition: Condition) -> Any:
+        mask = _evaluate(table, condition)
+        if mask is None:
+            passed_over.append(condition)
+        return mask
+
     found = fold(
         without_not(predicate),
-        lambda conditions: (_evaluate(table, condition) for condition in conditions),
+        lambda conditions: map(evaluated, conditions),
         all_of=partial(reduce, pc.and_kleene),
         any_of=partial(reduce, pc.or_kleene),
         nothing=lambda: pa.repeat(False, table.num_rows),
     )
     if found is None:
         return np.ones(table.num_rows, np.bool_)
-    mask: npt.NDArray[np.bool_] = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
+    mask: Mask = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
     return mask
 
 

@@ -79,7 +79,7 @@ def table_aggregate(plan: Any, tables: Mapping[str, Types]) -> TableAggregate | 
     if kinds[-1] != "TableScan" or not places or not _ABOVE.issuperset(kinds[: places[-1]]):
         return None
     place, name = places[-1], path[-1].to_variant().table_name()
-    rows = _rows(path[place + 1 :], tables, kinds[place] == "Limit")
+    rows = rows_of_scan(path[place + 1 :], tables, kinds[place] == "Limit")
     if rows is None:
         return None
     if kinds[place] == "Limit":
@@ -93,7 +93,7 @@ def table_aggregate(plan: Any, tables: Mapping[str, Types]) -> TableAggregate | 
     return TableAggregate(name, keys, functions, *rows, path[place], tuple(reversed(path[:place])))
 
 
-def _rows(path: Sequence[Any], tables: Mapping[str, Types], limited: bool) -> tuple[Predicate, Any] | None:
+def rows_of_scan(path: Sequence[Any], tables: Mapping[str, Types], limited: bool) -> tuple[Predicate, Any] | None:
     """What is TRUE for the rows of a plan down to a scan, as a predicate and as an expression. A LIMIT above may have
     told the scan how many rows it needs."""
     scan, between = path[-1].to_variant(), [_kind(each) for each in path[:-1]]
