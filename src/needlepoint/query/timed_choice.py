@@ -20,29 +20,47 @@ MOST_KEYS = 1000
 TRIES = 2
 # A run that makes a session of DataFusion and reads footers takes this much more, once.
 START_SECONDS, MUCH_SLOWER = 0.2, 3.0
+# The slower choice is tried again when the faster one took so many times its time, and then twice as many: it may have
+# been tried when nothing was decoded yet, or beside other work. And what the faster one took is forgotten slowly.
+FIRST_WAIT, FORGETTING = 10.0, 1.05
 
 
 @dataclass(slots=True)
 class _Tried:
-    """How often a query ran with either choice, and the least seconds."""
+    """How often a query ran with either choice, and the least seconds of late. `spent` is the time of the faster choice
+    since the other was tried."""
 
     first: bool
     runs: dict[bool, int] = field(default_factory=dict)
-    best: dict[bool, float] = field(default_factory=dict)
+    seconds: dict[bool, float] = field(default_factory=dict)
+    spent: float = 0.0
+    wait: float = FIRST_WAIT
 
     def next(self, worth_seconds: float) -> bool:
-        """The first choice, the other, both again, then the faster. A try that is much slower is not repeated."""
-        other = not self.first
-        if self.first not in self.best:
+        """The first choice, the other, both again, then the faster. A try that is much slower is not repeated soon."""
+        other, seconds = not self.first, self.seconds
+        if self.first not in seconds:
             return self.first
-        if other not in self.best:
-            return other if self.best[self.first] >= worth_seconds else self.first
+        if other not in seconds:
+            return other if seconds[self.first] >= worth_seconds else self.first
         if self.runs[self.first] < TRIES:
             return self.first
-        near = self.best[other] <= MUCH_SLOWER * self.best[self.first] + START_SECONDS
+        near = seconds[other] <= MUCH_SLOWER * seconds[self.first] + START_SECONDS
         if self.runs[other] < TRIES and near:
             return other
-        return self.best[True] <= self.best[False]
+        faster = self._faster()
+        return not faster if self.spent > self.wait * seconds[not faster] else faster
+
+    def _faster(self) -> bool:
+        return self.seconds[True] <= self.seconds[False]
+
+    def note(self, chosen: bool, seconds: float) -> None:
+        if len(self.seconds) == 2 and chosen is self._faster():
+            self.spent += seconds
+        elif self.spent:
+            self.spent, self.wait = 0.0, 2 * self.wait
+        self.seconds[chosen] = min(seconds, FORGETTING * self.seconds.get(chosen, seconds))
+        self.runs[chosen] = self.runs.get(chosen, 0) + 1
 
 
 class TimedChoice:
@@ -63,8 +81,7 @@ class TimedChoice:
     def note(self, key: Hashable, chosen: bool, seconds: float) -> None:
         with self._lock:
             tried = self._tried.pop(hash(key), None) or _Tried(chosen)
-            tried.best[chosen] = min(seconds, tried.best.get(chosen, seconds))
-            tried.runs[chosen] = tried.runs.get(chosen, 0) + 1
+            tried.note(chosen, seconds)
             while len(self._tried) >= MOST_KEYS:
                 self._tried.pop(next(iter(self._tried)))
             self._tried[hash(key)] = tried

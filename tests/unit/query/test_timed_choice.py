@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import pytest
 
@@ -73,3 +74,35 @@ def test_a_much_slower_try_is_not_repeated() -> None:
         used.append(choice.choose("q", first=False))
         choice.note("q", used[-1], 9.0 if used[-1] else 0.5)
     assert used == [False, True, False, False, False]
+
+
+def test_a_choice_that_became_faster_is_found() -> None:
+    """Its first tries decoded dictionaries, or ran beside other work."""
+    choice, used = TimedChoice(0.02), []
+    tries = iter([0.8])
+    for _ in range(300):
+        used.append(choice.choose("q", first=False))
+        choice.note("q", used[-1], next(tries, 0.04) if used[-1] else 0.1)
+    assert 4 < used.index(True, 4) < 150
+    assert used[150:].count(False) <= 2
+
+
+def test_the_slower_is_tried_less_and_less() -> None:
+    choice, used = TimedChoice(0.02), []
+    for _ in range(3000):
+        used.append(choice.choose("q", first=False))
+        choice.note("q", used[-1], 0.2 if used[-1] else 0.1)
+    later = [number for number, chosen in enumerate(used) if chosen][2:]
+    assert 4 <= len(later) <= 7
+    waits = [right - left for left, right in pairwise(later)]
+    assert all(right > 1.9 * left for left, right in pairwise(waits))
+
+
+def test_times_are_forgotten() -> None:
+    """A lucky run does not count for ever."""
+    choice = TimedChoice(0.02)
+    for chosen, seconds in ((False, 0.1), (True, 0.11), (False, 0.02), (True, 0.1)):
+        choice.note("q", chosen, seconds)
+    for _ in range(60):
+        choice.note("q", choice.choose("q", first=False), 0.1 if choice.choose("q", first=False) else 0.3)
+    assert choice.choose("q", first=False) is True
