@@ -116,6 +116,8 @@ class QueryPlans:
         is_timed = attempt is Attempt.FIRST and counted is None and engine.filters.is_worth(scans.values())
         shape = without_values(query) if is_timed else ""
         late = not shape or engine.filters.choose(shape, first_choice(scans.values(), logical.facts.joins))
+        if late and logical.selection is not None:
+            scans = {name: replace(scan, views=False) for name, scan in scans.items()}
         plan = QueryPlan(
             logical.query,
             states,
@@ -212,4 +214,5 @@ def plan_of_lookup(query: str, lookup: PointLookup, state: TableState, scan: Sca
     """The plan of a point lookup that needs a scan."""
     schema = pa.schema([(name, state.types[name]) for name in lookup.columns])
     options = session_options([scan], attempt=attempt)
+    scan = replace(scan, views=not options.late)
     return QueryPlan(query, {lookup.table: state}, {lookup.table: scan}, (), schema, options, [])

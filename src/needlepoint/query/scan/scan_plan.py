@@ -91,6 +91,8 @@ class ScanPlan:
     undecided    the choice between pages and scans, if the estimates are near each other
     limit        how many of the rows that match are enough, if any of them will do
     counted      files whose rows are counted without reading them (aggregates), and `counted_by` in words
+    views        DataFusion reads texts as views, in which it groups and compares them fastest. It is slower where it
+                 only passes on the few rows of a page that a filter leaves
     """
 
     snapshot: Snapshot
@@ -115,6 +117,7 @@ class ScanPlan:
     limit: int | None = None
     counted: tuple[File, ...] = ()
     counted_by: tuple[str, ...] = ()
+    views: bool = True
 
     @property
     def remote(self) -> bool:

@@ -90,9 +90,13 @@ def _as_condition(
 
 def page_arm(scan: ScanPlan, pages: pa.Table, context: datafusion.SessionContext) -> datafusion.DataFrame:
     """The rows that were read by page."""
-    pages = pages.cast(with_views(pages.schema))
+    pages = pages.cast(_schema(scan, pages.schema))
     frame = context.read_batches(pages.to_batches() or [empty_batch(pages.schema)])
     return _selected(scan, frame, {}) if scan.zeros else frame
+
+
+def _schema(scan: ScanPlan, schema: pa.Schema) -> pa.Schema:
+    return with_views(schema) if scan.views else schema
 
 
 def _behind_barrier(
@@ -135,7 +139,7 @@ def _native_arms(
     if len(groups) > MOST_ARMS and whole and scan.snapshot.listable and scan.may_list and not scan.held:
         table = scan.snapshot.table
         columns = [(name, table.schema.field(name).type) for name in table.partitions]
-        frame = natives.scan(context, with_views(table.data_schema), [f"{table.location}/"], columns)
+        frame = natives.scan(context, _schema(scan, table.data_schema), [f"{table.location}/"], columns)
         return [_selected(scan, frame, {}) if scan.unprunable else frame], True
     return [native_arm(scan, files, natives, context) for files in groups], False
 
@@ -165,13 +169,13 @@ def native_arm(
     case the values are the columns of one row, which is joined with the arm.
     """
     table = scan.snapshot.table
-    frame = natives.scan(context, with_views(table.data_schema), [scan.source(file) for file in files])
+    frame = natives.scan(context, _schema(scan, table.data_schema), [scan.source(file) for file in files])
     if not table.partitions:
         return _selected(scan, frame, {}) if scan.unprunable else frame
     fixed = scan.snapshot.partition_values(files[0])
     if not scan.constants:
-        types = {name: viewed(table.schema.field(name).type) for name in table.partitions}
-        values = {name: pa.array([fixed[name].as_py()], type) for name, type in types.items()}
+        types = _schema(scan, table.schema)
+        values = {name: pa.array([fixed[name].as_py()], types.field(name).type) for name in table.partitions}
         one = context.read_batches([pa.RecordBatch.from_pydict(values)])
         return _selected(scan, one.join_on(frame), {})
     return _selected(scan, frame, {name: fixed[name] if name in scan.columns else None for name in table.partitions})
@@ -188,7 +192,7 @@ def _selected(
         if column.name in fixed:
             value = fixed[column.name]
             literal = _null() if value is None or not value.is_valid else datafusion.lit(value)
-            expression = literal.cast(viewed(column.type))
+            expression = literal.cast(viewed(column.type) if scan.views else column.type)
         elif column.name in scan.unprunable:
             hide = datafusion.functions.nanvl if pa.types.is_floating(column.type) else datafusion.functions.greatest
             expression = hide(datafusion.col(name), datafusion.col(name))
