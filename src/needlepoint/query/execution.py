@@ -19,6 +19,7 @@ from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion.batch_stream import NO_END, BatchStream
 from needlepoint.query.datafusion.errors import CannotSkip, clear_error, raise_cause
 from needlepoint.query.datafusion.final_sort import sort_correctly
+from needlepoint.query.datafusion.kept_frames import KeptFrames
 from needlepoint.query.datafusion.native_scan import metrics
 from needlepoint.query.datafusion.scoring import Score
 from needlepoint.query.datafusion.session import SessionOptions
@@ -31,7 +32,7 @@ from needlepoint.query.running import RunningQuery
 from needlepoint.query.scan.held_files import keep_held
 from needlepoint.query.scan.page_reader import PageRead, read_pages
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
-from needlepoint.query.scan.table_provider import as_frame
+from needlepoint.query.scan.table_provider import as_frame, check_before
 from needlepoint.query.sql.views import View
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ class QueryPlan:
     were read to plan the others. It `lists_tables` if it reads information_schema. If it reads only the rows that an
     ORDER BY with LIMIT may keep, its result must have `full` rows: else others belong to it. `shape` is the
     query without its values, if its times are worth comparing. `misled` tables get no filters from DataFusion's
-    physical plan: they may be for other tables. If a part of an aggregate is `known`, only the rest is read."""
+    physical plan: they may be for other tables. If a part of an aggregate is `known`, only the rest is read. A plan
+    that is kept for other runs has `frames`."""
 
     query: str
     states: Mapping[str, TableState]
@@ -65,6 +67,7 @@ class QueryPlan:
     shape: str = ""
     misled: frozenset[str] = frozenset()
     known: KnownPart | None = None
+    frames: KeptFrames | None = None
 
     def fits(self, room: int) -> bool:
         """Whether the result is small, however many of the rows match. A small file can have very many rows."""
@@ -114,12 +117,15 @@ class Execution:
         running.check()
         with ExitStack() as resources:
             context = resources.enter_context(engine.context_of(plan, running.limits, tables))
-            self._read(tables, context)
             if plan.known is not None:
+                self._read(tables, context)
                 return self._merge(plan.known, context, tables, room)
-            with engine.planner.tables(context, plan.views, tables), self._causes():
-                frame = engine.planner.frame(context, plan.query, parameters)
-                self._frame = frame = sort_correctly(context, frame, over_union=plan.outer_constants)
+            frame = self._kept_frame(context)
+            if frame is None:
+                self._read(tables, context)
+            views = plan.views if frame is None else []
+            with engine.planner.tables(context, views, tables), self._causes():
+                self._frame = frame = self._planned(context, parameters) if frame is None else frame
                 if plan.fits(room):
                     batches = frame.collect()
                 else:
@@ -134,6 +140,29 @@ class Execution:
             resources.enter_context(engine.kept(running))
             rows = RowStream(first, self._more(stream), self._finish, read_again, running, resources.pop_all())
             return Result(rows, self._report, self._bytes)
+
+    def _kept_frame(self, context: datafusion.SessionContext) -> datafusion.DataFrame | None:
+        """The frame of an earlier run over the same files, which are checked as they are before any scan."""
+        frame = self._plan.frames.frame(context) if self._plan.frames is not None else None
+        if frame is None:
+            return None
+        for scan in (*self._plan.scans.values(), *self._plan.unscanned):
+            check_before(scan)
+        self._done = dict.fromkeys(self._plan.scans, ScanMetrics())
+        self._lap("read")
+        self._running.check()
+        return frame
+
+    def _planned(
+        self, context: datafusion.SessionContext, parameters: Mapping[str, Any] | None
+    ) -> datafusion.DataFrame:
+        """The frame of the SQL over the tables. It is kept if they are, and if no directory is listed."""
+        plan = self._plan
+        frame = self._engine.planner.frame(context, plan.query, parameters)
+        frame = sort_correctly(context, frame, over_union=plan.outer_constants)
+        if plan.frames is not None and not any(done.listed for done in self._done.values()):
+            plan.frames.keep(context, frame)
+        return frame
 
     def _merge(
         self, known: KnownPart, context: datafusion.SessionContext, tables: dict[str, datafusion.Table], room: int

@@ -127,9 +127,7 @@ def _native_arms(
     """The native scans, and whether they are one scan of the whole directory."""
     if not scan.scanned:
         return [], False
-    if not scan.remote:  # for objects this costs requests, and the check after the scan is enough
-        check_present(scan)
-    check_sound(scan)
+    check_before(scan)
     groups = arms(scan)
     whole = len(scan.scanned) == len(scan.snapshot.files)
     if len(groups) > MOST_ARMS and whole and scan.snapshot.listable and scan.may_list and not scan.held:
@@ -212,6 +210,13 @@ def _with_zeros(expression: datafusion.Expr, zero: float, type: pa.DataType) -> 
 @functools.cache
 def _null() -> datafusion.Expr:
     return datafusion.lit(None)  # takes a third of a millisecond
+
+
+def check_before(scan: ScanPlan) -> None:
+    """Call this before each native scan."""
+    if not scan.remote:  # for objects this costs requests, and the check after the scan is enough
+        check_present(scan)
+    check_sound(scan)
 
 
 def check_present(scan: ScanPlan) -> None:
