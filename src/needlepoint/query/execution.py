@@ -131,7 +131,7 @@ class Execution:
                 else:
                     stream = resources.enter_context(contextlib.closing(BatchStream(frame, running, room)))
                     batches = stream.first()
-            first = _conformed(batches, plan.schema)
+            first = self._conformed(batches)
             if stream is None or stream.has_ended:
                 running.limits.check_rows(first.num_rows)
                 self._finish()
@@ -179,7 +179,7 @@ class Execution:
                         with contextlib.closing(BatchStream(frame, self._running, NO_END)) as stream:
                             read = _as_batches(stream.first())
             try:
-                found = _conformed(above(context, known, merged(known, read)), self._plan.schema)
+                found = self._conformed(above(context, known, merged(known, read)))
             except Exception as error:
                 raise CannotMerge from error
         self._running.limits.check_rows(found.num_rows)
@@ -219,7 +219,7 @@ class Execution:
                 raise
             if found is None:
                 return
-            yield from _conformed([found], self._plan.schema).to_batches()
+            yield from self._conformed([found]).to_batches()
 
     def _finish(self) -> None:
         """After the last row was read."""
@@ -236,6 +236,13 @@ class Execution:
             seconds = sum(self._seconds.values()) / max(1, len(plan.scans))
             for name, scan in plan.scans.items():
                 self._engine.history.note(scan, self._done[name], seconds, counted)
+
+    def _conformed(self, batches: list[Any]) -> pa.Table:
+        """The rows with the types of the plan. What may be NULL is as in the plan too, whatever files have."""
+        found, schema = _as_batches(batches), self._plan.schema
+        if any(scan.filled for scan in self._plan.scans.values()):
+            found = [_as_nullable(batch, schema) for batch in found]
+        return _conformed(found, schema)
 
     def _lap(self, step: str) -> None:
         """Note the time of a step, from the end of the step before."""
@@ -291,9 +298,13 @@ def _as_batches(batches: list[Any]) -> list[pa.RecordBatch]:
     return [batch if isinstance(batch, pa.RecordBatch) else batch.to_pyarrow() for batch in batches]
 
 
+def _as_nullable(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    fields = [field.with_type(column.type) for field, column in zip(schema, batch.columns, strict=True)]
+    return pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
+
+
 def _conformed(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """The same types for page reads and native scans."""
-    batches = _as_batches(batches)
     if not batches:
         return schema.empty_table()
     table = pa.Table.from_batches(batches).rename_columns(schema.names)

@@ -109,7 +109,10 @@ class QueryPlans:
             asked = request.hiding(hidden, state.zeros(logical.zeros))
             whole, parts = (None, _NO_ROWS) if counted is None else counted.to_read()
             scan = engine.plan_scan(state, asked, use_indexes, attempt is Attempt.FIRST, whole, joined, parts)
-            return replace(scan, may_list=may_list)
+            # A held version of a file is not the one that the state describes.
+            may_know = attempt is Attempt.FIRST and not scan.held
+            compared = logical.compared & asked.columns if may_know else ()
+            return replace(scan, may_list=may_list, filled=state.filled(compared, scan.access.states != 0))
 
         scans = {name: plan_scan(name) for name in logical.requests}
         if counted is not None:

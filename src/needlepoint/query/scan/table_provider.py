@@ -163,7 +163,8 @@ def native_arm(
     case the values are the columns of one row, which is joined with the arm.
     """
     table = scan.snapshot.table
-    frame = natives.scan(context, with_views(table.data_schema), [scan.source(file) for file in files])
+    schema = with_views(_filled(table.data_schema, scan.filled))
+    frame = natives.scan(context, schema, [scan.source(file) for file in files])
     if not table.partitions:
         return _selected(scan, frame, {}) if scan.unprunable else frame
     fixed = scan.snapshot.partition_values(files[0])
@@ -173,6 +174,12 @@ def native_arm(
         one = context.read_batches([pa.RecordBatch.from_pydict(values)])
         return _selected(scan, one.join_on(frame), {})
     return _selected(scan, frame, {name: fixed[name] if name in scan.columns else None for name in table.partitions})
+
+
+def _filled(schema: pa.Schema, columns: frozenset[str]) -> pa.Schema:
+    """The schema that tells DataFusion that these columns have no NULL."""
+    fields = [field.with_nullable(field.nullable and field.name not in columns) for field in schema]
+    return pa.schema(fields, schema.metadata)
 
 
 def _selected(

@@ -15,5 +15,6 @@ top_rows              what ORDER BY with LIMIT keeps
 table_aggregate       counts, extremes and groups of one table
 plan_facts            properties of a plan that decide how DataFusion may run it
 plan_nodes            its nodes and their expressions
+not_in                which columns NOT IN compares, and whether it may know that they have no NULL
 equal_columns         columns that are equal in every row, and grouping sets over them
 """
