@@ -67,6 +67,25 @@ def test_a_session_that_starts_does_not_decide() -> None:
     assert used == [False, True, False, True, True, True]
 
 
+def test_two_slow_tries_do_not_decide_for_ever() -> None:
+    """Something else ran on the machine during the first two tries of the other choice."""
+    choice, used = TimedChoice(0.004), []
+    seconds = {False: iter([0.10] * 100), True: iter([0.15, 0.15] + [0.06] * 100)}
+    for _ in range(30):
+        used.append(choice.choose("q", first=False))
+        choice.note("q", used[-1], next(seconds[used[-1]]))
+    assert used == [False, True, False, True] + [False] * 6 + [True] * 8 + [True] * 12
+
+
+@pytest.mark.parametrize(("other", "tries"), [(0.15, 10), (0.25, 2)])
+def test_a_slower_choice_is_tried_less_and_less(other: float, tries: int) -> None:
+    choice, used = TimedChoice(0.004), []
+    for _ in range(2000):
+        used.append(choice.choose("q", first=False))
+        choice.note("q", used[-1], other if used[-1] else 0.1)
+    assert sum(used) == tries
+
+
 def test_a_much_slower_try_is_not_repeated() -> None:
     choice, used = TimedChoice(0.02), []
     for _ in range(5):
