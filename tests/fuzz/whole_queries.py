@@ -49,6 +49,8 @@ class Run:
                 judge.lake.engine.times_larger = judge.lake.engine.least_rows = 0  # tables of any size are narrowed
             if number // 4 % 2:
                 judge.lake.engine.filters.worth_bytes = -1  # files of any size are filtered after they are read
+            if number // 8 % 2:
+                judge.runs = 2  # with what is kept of the first run
             made = Queries(chance, spec)
             for at in range(queries):
                 if time.monotonic() > deadline:

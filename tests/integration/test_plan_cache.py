@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,6 +15,8 @@ from tests.lakes import write
 
 import needlepoint
 from needlepoint import Lake
+from needlepoint.query import execution
+from needlepoint.query.scan.table_provider import TableFrame, as_frame
 
 
 @pytest.fixture
@@ -28,10 +32,108 @@ def kept(lake: Lake) -> int:
     return len(lake.engine.planner.planned)
 
 
+def scans_kept(lake: Lake) -> int:
+    return len(lake.engine.plans.kept)
+
+
+@pytest.fixture
+def made(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One entry for each table that is made for DataFusion."""
+    made: list[int] = []
+
+    def counting(*arguments: Any) -> TableFrame:
+        made.append(1)
+        return as_frame(*arguments)
+
+    monkeypatch.setattr(execution, "as_frame", counting)
+    return made
+
+
 def test_a_query_is_planned_once(lake: Lake) -> None:
     query = "SELECT count(*) AS n FROM item WHERE id < 7 AND f >= 3"
-    assert lake.sql(query).rows() == lake.sql(query).rows() == [{"n": 4}]
-    assert (kept(lake), lake.engine.planner.planned.hits) == (1, 1)
+    assert [lake.engine.sql(query, use_indexes=False).rows() for _ in range(2)] == [[{"n": 4}]] * 2
+    assert (kept(lake), lake.engine.planner.planned.hits, scans_kept(lake)) == (1, 1, 0)
+
+
+def test_the_scans_of_a_query_are_planned_once(lake: Lake, made: list[int]) -> None:
+    query = "SELECT sum(a.id) AS n FROM item a JOIN item b ON a.id = b.id + 1 WHERE a.f <> $x"
+    for x, found in ((5.0, 4450), (4.0, 4460), (5.0, 4450), (4.0, 4460)):
+        assert lake.sql(query, {"x": x}).rows() == [{"n": found}]
+    assert (scans_kept(lake), len(made)) == (2, 2)
+
+
+@pytest.mark.parametrize("limits", [{}, {"query_memory": 1 << 28}])
+def test_a_query_with_limited_memory_has_a_context_of_its_own(tmp_path: Path, limits: dict[str, int]) -> None:
+    write(pa.table({"id": range(100)}), tmp_path / "item" / "a.parquet")
+    with needlepoint.open(tmp_path / "lake", **limits) as lake:
+        lake.create_table("item", tmp_path / "item")
+        for _ in range(3):
+            assert lake.sql("SELECT sum(id) AS n FROM item").rows() == [{"n": 4950}]
+        assert scans_kept(lake) == (not limits)
+
+
+def test_both_ways_to_filter_are_kept(lake: Lake, made: list[int]) -> None:
+    lake.engine.filters.worth_bytes = 0
+    lake.engine.filters._worth_seconds = 0.0
+    for _ in range(6):
+        assert lake.sql("SELECT sum(id) AS n FROM item WHERE f <> 5").rows() == [{"n": 4450}]
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize("change", ["add", "replace", "remove", "index", "drop"])
+def test_scans_are_planned_again_after_a_change(lake: Lake, tmp_path: Path, change: str) -> None:
+    query = "SELECT count(*) AS n, max(id + 1) AS most FROM item WHERE f + 1 > 5"
+    assert [lake.sql(query).rows() for _ in range(2)] == [[{"n": 50, "most": 100}]] * 2
+    assert scans_kept(lake) == 1
+    more = pa.table({"id": [500], "f": [9.0], "text": ["b"]})
+    expected = {"n": 50, "most": 100}
+    if change == "add":
+        write(more, tmp_path / "item" / "b.parquet")
+        lake.sync()
+        expected = {"n": 51, "most": 501}
+    elif change == "replace":
+        write(more, tmp_path / "item" / "a.parquet")  # nobody says so
+        expected = {"n": 1, "most": 501}
+    elif change == "remove":
+        write(more, tmp_path / "item" / "b.parquet")
+        lake.sync()
+        (tmp_path / "item" / "a.parquet").unlink()
+        lake.sync()
+        expected = {"n": 1, "most": 501}
+    elif change == "index":
+        lake.create_index("item", "id")
+    else:
+        lake.drop_table("item")
+        write(more, tmp_path / "other" / "a.parquet")
+        lake.create_table("item", tmp_path / "other")
+        expected = {"n": 1, "most": 501}
+    assert [lake.sql(query).rows() for _ in range(2)] == [[expected]] * 2
+    assert scans_kept(lake) <= 1
+
+
+def test_a_file_that_is_removed_is_missed_by_a_kept_plan(lake: Lake, tmp_path: Path) -> None:
+    query = "SELECT sum(id) AS n FROM item WHERE f < 5"
+    assert lake.sql(query).rows() == [{"n": 2350}]
+    (tmp_path / "item" / "a.parquet").unlink()
+    assert lake.sql(query).rows() == [{"n": None}]
+
+
+def test_rows_that_are_read_by_page_are_read_again(lake: Lake) -> None:
+    lake.create_index("item", "id")
+    for _ in range(3):
+        assert lake.sql("SELECT sum(f) AS n FROM item WHERE id + 0 < 9 AND id = 7").rows() == [{"n": 7.0}]
+    assert scans_kept(lake) == 0
+
+
+def test_queries_that_share_a_plan_report_their_own_reads(lake: Lake) -> None:
+    query = "SELECT id FROM item WHERE f + 1 > 5 ORDER BY id"
+    lake.sql(query)
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda _: lake.sql(query), range(40)))
+    assert {tuple(result.to_arrow()["id"].to_pylist()) for result in results} == {
+        tuple(number for number in range(100) if number % 10 >= 5)
+    }
+    assert len({result.bytes.read for result in results}) == 1
 
 
 def test_a_new_column_is_seen(lake: Lake, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 engine        runs a query, step by step
 query_plans   from SQL to planned scans
+kept_plans    planned scans of queries that run again over the same files
 known_names   the tables and views that a query can name
 execution     one run of a planned query
 semi_joins    reads small tables first, and of others the rows with their keys

@@ -477,6 +477,7 @@ class Engine:
             state.inherit(held)
         if held is not None:
             self._forget_gone(held, state)
+            self.plans.kept.forget(name)
         self._states[name] = state
         return state
 

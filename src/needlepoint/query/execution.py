@@ -19,6 +19,7 @@ from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion.batch_stream import NO_END, BatchStream
 from needlepoint.query.datafusion.errors import CannotSkip, clear_error, raise_cause
 from needlepoint.query.datafusion.final_sort import sort_correctly
+from needlepoint.query.datafusion.kept_frames import KeptFrames
 from needlepoint.query.datafusion.native_scan import metrics
 from needlepoint.query.datafusion.scoring import Score
 from needlepoint.query.datafusion.session import SessionOptions
@@ -32,7 +33,7 @@ from needlepoint.query.scan.held_files import keep_held
 from needlepoint.query.scan.late_materialization import matching_exactly
 from needlepoint.query.scan.page_reader import PageRead, read_pages
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
-from needlepoint.query.scan.table_provider import as_frame
+from needlepoint.query.scan.table_provider import as_frame, check_before
 from needlepoint.query.sql.table_selection import TableSelection
 from needlepoint.query.sql.views import View
 
@@ -50,7 +51,7 @@ class QueryPlan:
     ORDER BY with LIMIT may keep, its result must have `full` rows: else others belong to it. `shape` is the
     query without its values, if its times are worth comparing. `misled` tables get no filters from DataFusion's
     physical plan: they may be for other tables. If a part of an aggregate is `known`, only the rest is read. A
-    `selection` needs no DataFusion if its rows are read by page."""
+    `selection` needs no DataFusion if its rows are read by page. A plan that is kept for other runs has `frames`."""
 
     query: str
     states: Mapping[str, TableState]
@@ -69,6 +70,7 @@ class QueryPlan:
     misled: frozenset[str] = frozenset()
     known: KnownPart | None = None
     selection: TableSelection | None = None
+    frames: KeptFrames | None = None
 
     def fits(self, room: int) -> bool:
         """Whether the result is small, however many of the rows match. A small file can have very many rows."""
@@ -120,18 +122,21 @@ class Execution:
             return selected
         with ExitStack() as resources:
             context = resources.enter_context(engine.context_of(plan, running.limits, tables))
-            self._read(tables, context)
             if plan.known is not None:
+                self._read(tables, context)
                 return self._merge(plan.known, context, tables, room)
-            with engine.planner.tables(context, plan.views, tables), self._causes():
-                frame = engine.planner.frame(context, plan.query, parameters)
-                self._frame = frame = sort_correctly(context, frame, over_union=plan.outer_constants)
+            frame = self._kept_frame(context)
+            if frame is None:
+                self._read(tables, context)
+            views = plan.views if frame is None else []
+            with engine.planner.tables(context, views, tables), self._causes():
+                self._frame = frame = self._planned(context, parameters) if frame is None else frame
                 if plan.fits(room):
                     batches = frame.collect()
                 else:
                     stream = resources.enter_context(contextlib.closing(BatchStream(frame, running, room)))
                     batches = stream.first()
-            first = _conformed(batches, plan.schema)
+            first = self._conformed(batches)
             if stream is None or stream.has_ended:
                 running.limits.check_rows(first.num_rows)
                 self._finish()
@@ -161,6 +166,29 @@ class Execution:
         self._finish()
         return Result(_conformed(found.to_batches(), plan.schema), self._report, self._bytes)
 
+    def _kept_frame(self, context: datafusion.SessionContext) -> datafusion.DataFrame | None:
+        """The frame of an earlier run over the same files, which are checked as they are before any scan."""
+        frame = self._plan.frames.frame(context) if self._plan.frames is not None else None
+        if frame is None:
+            return None
+        for scan in (*self._plan.scans.values(), *self._plan.unscanned):
+            check_before(scan)
+        self._done = dict.fromkeys(self._plan.scans, ScanMetrics())
+        self._lap("read")
+        self._running.check()
+        return frame
+
+    def _planned(
+        self, context: datafusion.SessionContext, parameters: Mapping[str, Any] | None
+    ) -> datafusion.DataFrame:
+        """The frame of the SQL over the tables. It is kept if they are, and if no directory is listed."""
+        plan = self._plan
+        frame = self._engine.planner.frame(context, plan.query, parameters)
+        frame = sort_correctly(context, frame, over_union=plan.outer_constants)
+        if plan.frames is not None and not any(done.listed for done in self._done.values()):
+            plan.frames.keep(context, frame)
+        return frame
+
     def _merge(
         self, known: KnownPart, context: datafusion.SessionContext, tables: dict[str, datafusion.Table], room: int
     ) -> Result:
@@ -176,7 +204,7 @@ class Execution:
                         with contextlib.closing(BatchStream(frame, self._running, NO_END)) as stream:
                             read = _as_batches(stream.first())
             try:
-                found = _conformed(above(context, known, merged(known, read)), self._plan.schema)
+                found = self._conformed(above(context, known, merged(known, read)))
             except Exception as error:
                 raise CannotMerge from error
         self._running.limits.check_rows(found.num_rows)
@@ -200,6 +228,8 @@ class Execution:
         if not scan.access.kept() and not barrier:
             return _TableRead(self._plan.states[scan.snapshot.table.name].empty, ScanMetrics())
         pages = self._pages(scan)
+        if self._plan.selection is not None and self._plan.options.late:
+            scan = replace(scan, views=False)
         found = as_frame(scan, pages.rows, engine.natives, context, barrier)
         return _TableRead(datafusion.Table(found.frame), replace(pages.metrics, listed=found.listed))
 
@@ -222,7 +252,7 @@ class Execution:
                 raise
             if found is None:
                 return
-            yield from _conformed([found], self._plan.schema).to_batches()
+            yield from self._conformed([found]).to_batches()
 
     def _finish(self) -> None:
         """After the last row was read."""
@@ -239,6 +269,13 @@ class Execution:
             seconds = sum(self._seconds.values()) / max(1, len(plan.scans))
             for name, scan in plan.scans.items():
                 self._engine.history.note(scan, self._done[name], seconds, counted)
+
+    def _conformed(self, batches: list[Any]) -> pa.Table:
+        """The rows with the types of the plan. What may be NULL is as in the plan too, whatever files have."""
+        found, schema = _as_batches(batches), self._plan.schema
+        if any(scan.filled for scan in self._plan.scans.values()):
+            found = [_as_nullable(batch, schema) for batch in found]
+        return _conformed(found, schema)
 
     def _lap(self, step: str) -> None:
         """Note the time of a step, from the end of the step before."""
@@ -294,9 +331,13 @@ def _as_batches(batches: list[Any]) -> list[pa.RecordBatch]:
     return [batch if isinstance(batch, pa.RecordBatch) else batch.to_pyarrow() for batch in batches]
 
 
+def _as_nullable(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    fields = [field.with_type(column.type) for field, column in zip(schema, batch.columns, strict=True)]
+    return pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
+
+
 def _conformed(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """The same types for page reads and native scans."""
-    batches = _as_batches(batches)
     if not batches:
         return schema.empty_table()
     table = pa.Table.from_batches(batches).rename_columns(schema.names)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,12 @@ from needlepoint.query.aggregates.facts import Sources
 from needlepoint.query.aggregates.known import KnownPart, known_part, of_scan
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion.filter_choice import first_choice
+from needlepoint.query.datafusion.plan_cache import plan_key
 from needlepoint.query.datafusion.planner import LogicalQuery
+from needlepoint.query.datafusion.session import SessionOptions
 from needlepoint.query.datafusion.session_options import Attempt, session_options
 from needlepoint.query.execution import QueryPlan
+from needlepoint.query.kept_plans import KeptPlans
 from needlepoint.query.known_names import Names
 from needlepoint.query.point_lookup import PointLookup
 from needlepoint.query.running import RunningQuery
@@ -28,9 +31,11 @@ from needlepoint.query.scan.held_files import is_holding
 from needlepoint.query.scan.page_reader import read_pages
 from needlepoint.query.scan.scan_plan import ScanPlan
 from needlepoint.query.sql import literals
+from needlepoint.query.sql.plan_facts import PlanFacts
 from needlepoint.query.sql.predicate_extraction import everything
 from needlepoint.query.sql.refusals import refuse_unsupported
 from needlepoint.query.sql.rewriting.conditions import as_truths
+from needlepoint.query.sql.table_selection import TableSelection
 from needlepoint.query.sql.tokens import without_values
 from needlepoint.query.sql.top_rows import RankedRows
 from needlepoint.query.sql.views import View, views_named, words
@@ -51,6 +56,7 @@ class QueryPlans:
         self._engine = engine
         self._access = access
         self._range_limit = range_limit
+        self.kept = KeptPlans()
 
     def schema(self, query: str, parameters: Mapping[str, Any] | None) -> pa.Schema:
         """The schema of the result."""
@@ -78,6 +84,12 @@ class QueryPlans:
         engine, known = self._engine, self._engine.known.current()
         views = views_named(query, known.views)
         states = self._states_of(query, views, known)
+        is_usual = use_indexes is True and attempt is Attempt.FIRST and from_indexes and may_list
+        key = self._key(query, parameters, views, states, running) if is_usual else None
+        kept = None if key is None else self.kept.get(key, states)
+        if kept is not None:
+            plan = kept.plan
+            return replace(plan, options=self._options(plan.scans, kept.facts, attempt, plan.shape)), iter(())
         if attempt is Attempt.OPAQUE:
             query, views = as_truths(query), [(name, as_truths(view)) for name, view in views]
         scale = literals.WIDE_SCALE if attempt.follows_failure else 0
@@ -98,7 +110,10 @@ class QueryPlans:
             asked = request.hiding(hidden, state.zeros(logical.zeros))
             whole, parts = (None, _NO_ROWS) if counted is None else counted.to_read()
             scan = engine.plan_scan(state, asked, use_indexes, attempt is Attempt.FIRST, whole, joined, parts)
-            return replace(scan, may_list=may_list)
+            # A held version of a file is not the one that the state describes.
+            may_know = attempt is Attempt.FIRST and not scan.held
+            compared = logical.compared & asked.columns if may_know else ()
+            return replace(scan, may_list=may_list, filled=state.filled(compared, scan.access.states != 0))
 
         scans = {name: plan_scan(name) for name in logical.requests}
         if counted is not None:
@@ -115,16 +130,13 @@ class QueryPlans:
         )
         is_timed = attempt is Attempt.FIRST and counted is None and engine.filters.is_worth(scans.values())
         shape = without_values(query) if is_timed else ""
-        late = not shape or engine.filters.choose(shape, first_choice(scans.values(), logical.facts.joins))
-        if late and logical.selection is not None:
-            scans = {name: replace(scan, views=False) for name, scan in scans.items()}
         plan = QueryPlan(
             logical.query,
             states,
             scans,
             unscanned,
             logical.schema,
-            replace(session_options(scans.values(), logical.facts, attempt), late=late),
+            self._options(scans, logical.facts, attempt, shape),
             logical.views,
             logical.scores,
             logical.facts.outer_constants,
@@ -136,8 +148,29 @@ class QueryPlans:
             known=counted,
             selection=logical.selection if attempt is Attempt.FIRST else None,
         )
+        if key is not None and logical.top is None:
+            plan = self.kept.keep(key, plan, logical.facts)
         may_narrow = may_narrow and counted is None
         return plan, self._top_plans(plan, logical, plan_scan, attempt) if may_narrow else iter(())
+
+    def _key(
+        self,
+        query: str,
+        parameters: Mapping[str, Any] | None,
+        views: list[View],
+        states: Mapping[str, TableState],
+        running: RunningQuery | None,
+    ) -> Hashable | None:
+        """What the plan depends on besides the states; None if it depends on more."""
+        has_limit = running is not None and running.limits.memory
+        if has_limit or is_holding() or not self._engine.unskippable.isdisjoint(states):
+            return None
+        return plan_key(query, parameters, views, states, ())
+
+    def _options(self, scans: Mapping[str, ScanPlan], facts: PlanFacts, attempt: Attempt, shape: str) -> SessionOptions:
+        """The options for one run: when to filter depends on earlier ones."""
+        late = not shape or self._engine.filters.choose(shape, first_choice(scans.values(), facts.joins))
+        return replace(session_options(scans.values(), facts, attempt), late=late)
 
     def _known_part(self, logical: LogicalQuery, states: Mapping[str, TableState]) -> KnownPart | None:
         """What indexes know of the aggregate of a query."""
@@ -214,5 +247,5 @@ def plan_of_lookup(query: str, lookup: PointLookup, state: TableState, scan: Sca
     """The plan of a point lookup that needs a scan."""
     schema = pa.schema([(name, state.types[name]) for name in lookup.columns])
     options = session_options([scan], attempt=attempt)
-    scan = replace(scan, views=not options.late)
-    return QueryPlan(query, {lookup.table: state}, {lookup.table: scan}, (), schema, options, [])
+    selection = TableSelection(lookup.columns, lookup.request.predicate)
+    return QueryPlan(query, {lookup.table: state}, {lookup.table: scan}, (), schema, options, [], selection=selection)

@@ -149,6 +149,11 @@ class TableState:
         asked = {name: self._zone(name) for name in columns if name in self.types}
         return Zones(len(self.snapshot.files), asked)
 
+    def filled(self, columns: Iterable[str], chosen: npt.NDArray[np.bool_]) -> frozenset[str]:
+        """Those of these columns that have no NULL in the chosen files."""
+        zones = self.zones(columns).columns.items()
+        return frozenset(name for name, zone in zones if zone.no_null[chosen].all())
+
     def _zone(self, column: str) -> Zone:
         found = self._zones.get(column)
         if found is None:

@@ -3,6 +3,7 @@
 workarounds      its bugs, and how each is avoided
 planner          plans SQL against tables without files
 plan_cache       logical plans of queries that run again
+kept_frames      what DataFusion made of their SQL and tables
 session          session contexts and their options
 session_options  which options a query needs
 filter_choice    whether it filters rows while it reads them

@@ -21,6 +21,7 @@ from needlepoint.query.datafusion.scoring import Score, scores
 from needlepoint.query.datafusion.session import SessionOptions
 from needlepoint.query.sql import literals, nesting
 from needlepoint.query.sql.join_edges import JoinEdge, join_edges
+from needlepoint.query.sql.not_in import compared_by_not_in, makes_no_null
 from needlepoint.query.sql.parameters import for_datafusion
 from needlepoint.query.sql.plan_facts import (
     PlanFacts,
@@ -65,6 +66,7 @@ class LogicalQuery:
     top            the rows that its ORDER BY with LIMIT keeps
     aggregate      of one table, that indexes may answer
     selection      from one table, that needs no DataFusion if its rows are read by page
+    compared       names of columns whose NULLs decide how it runs, as it has NOT IN
     """
 
     query: str
@@ -79,6 +81,7 @@ class LogicalQuery:
     top: TopRows | RankedRows | None = None
     aggregate: TableAggregate | None = None
     selection: TableSelection | None = None
+    compared: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +205,12 @@ class Planner:
                 facts = replace(facts, empty_totals=False)  # to be joins, subqueries need conditions that move
             if facts.equal_subtotals and not sorts_inside(frame.logical_plan()):
                 facts = replace(facts, equal_subtotals=False)
-            if "null_aware" in drawn and has_correlated_not_in(frame.logical_plan().display_indent()):
-                facts = replace(facts, unknown_in=True)
+            compared = frozenset[str]()
+            if "null_aware" in drawn:
+                before = frame.logical_plan().display_indent()
+                compared = compared_by_not_in(plan) if makes_no_null(before) and not asked.views else compared
+                if has_correlated_not_in(before):
+                    facts = replace(facts, unknown_in=True)
             zeros = [*listed_zeros(plan), *(sorted_zeros(plan, frame.logical_plan()) if "fetch=" in drawn else ())]
             if has_subqueries(drawn):
                 edges = () if shown is None else join_edges(shown, shown.display_indent(), types)
@@ -222,7 +229,19 @@ class Planner:
             query, views, others = self._with_kept_keys(query, asked, views)
             facts |= others
         return LogicalQuery(
-            query, views, needed, schema, frame.logical_plan(), facts, zeros, wanted, edges, top, aggregate, selection
+            query,
+            views,
+            needed,
+            schema,
+            frame.logical_plan(),
+            facts,
+            zeros,
+            wanted,
+            edges,
+            top,
+            aggregate,
+            selection,
+            compared,
         )
 
     @contextmanager

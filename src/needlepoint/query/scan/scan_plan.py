@@ -90,6 +90,7 @@ class ScanPlan:
                  ranked_rows.py)
     undecided    the choice between pages and scans, if the estimates are near each other
     limit        how many of the rows that match are enough, if any of them will do
+    filled       columns that have no NULL in any scanned file, if DataFusion should know that
     counted      files whose rows are counted without reading them (aggregates), and `counted_by` in words
     views        DataFusion reads texts as views, in which it groups and compares them fastest. It is slower where it
                  only passes on the few rows of a page that a filter leaves
@@ -115,6 +116,7 @@ class ScanPlan:
     narrowed_by: tuple[str, ...] = ()
     undecided: Undecided | None = None
     limit: int | None = None
+    filled: frozenset[str] = frozenset()
     counted: tuple[File, ...] = ()
     counted_by: tuple[str, ...] = ()
     views: bool = True

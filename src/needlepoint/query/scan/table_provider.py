@@ -131,9 +131,7 @@ def _native_arms(
     """The native scans, and whether they are one scan of the whole directory."""
     if not scan.scanned:
         return [], False
-    if not scan.remote:  # for objects this costs requests, and the check after the scan is enough
-        check_present(scan)
-    check_sound(scan)
+    check_before(scan)
     groups = arms(scan)
     whole = len(scan.scanned) == len(scan.snapshot.files)
     if len(groups) > MOST_ARMS and whole and scan.snapshot.listable and scan.may_list and not scan.held:
@@ -169,7 +167,8 @@ def native_arm(
     case the values are the columns of one row, which is joined with the arm.
     """
     table = scan.snapshot.table
-    frame = natives.scan(context, _schema(scan, table.data_schema), [scan.source(file) for file in files])
+    schema = _schema(scan, _filled(table.data_schema, scan.filled))
+    frame = natives.scan(context, schema, [scan.source(file) for file in files])
     if not table.partitions:
         return _selected(scan, frame, {}) if scan.unprunable else frame
     fixed = scan.snapshot.partition_values(files[0])
@@ -179,6 +178,12 @@ def native_arm(
         one = context.read_batches([pa.RecordBatch.from_pydict(values)])
         return _selected(scan, one.join_on(frame), {})
     return _selected(scan, frame, {name: fixed[name] if name in scan.columns else None for name in table.partitions})
+
+
+def _filled(schema: pa.Schema, columns: frozenset[str]) -> pa.Schema:
+    """The schema that tells DataFusion that these columns have no NULL."""
+    fields = [field.with_nullable(field.nullable and field.name not in columns) for field in schema]
+    return pa.schema(fields, schema.metadata)
 
 
 def _selected(
@@ -216,6 +221,13 @@ def _with_zeros(expression: datafusion.Expr, zero: float, type: pa.DataType) -> 
 @functools.cache
 def _null() -> datafusion.Expr:
     return datafusion.lit(None)  # takes a third of a millisecond
+
+
+def check_before(scan: ScanPlan) -> None:
+    """Call this before each native scan."""
+    if not scan.remote:  # for objects this costs requests, and the check after the scan is enough
+        check_present(scan)
+    check_sound(scan)
 
 
 def check_present(scan: ScanPlan) -> None:

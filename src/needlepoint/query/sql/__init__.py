@@ -16,5 +16,6 @@ table_aggregate       counts, extremes and groups of one table
 table_selection       columns of the rows of one table
 plan_facts            properties of a plan that decide how DataFusion may run it
 plan_nodes            its nodes and their expressions
+not_in                which columns NOT IN compares, and whether it may know that they have no NULL
 equal_columns         columns that are equal in every row, and grouping sets over them
 """

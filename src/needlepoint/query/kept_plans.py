@@ -1,0 +1,67 @@
+"""Plans of queries that run again over the same files.
+
+What a query reads depends on its text, parameters and views, and on the snapshots of its tables. Where it reads whole
+files, and no choice was made that later runs might make differently, the plan is kept as long as the snapshots are the
+newest. The files are compared with their snapshot before and after each run, as without a kept plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+
+from needlepoint.parquet import ByteCache
+from needlepoint.query.cache.table_state import TableState
+from needlepoint.query.datafusion.kept_frames import KeptFrames
+from needlepoint.query.datafusion.plan_cache import LIMIT_BYTES, plan_bytes
+from needlepoint.query.execution import QueryPlan
+from needlepoint.query.scan.scan_plan import ScanPlan
+from needlepoint.query.sql.plan_facts import PlanFacts
+
+# Of a file in a list that DataFusion has, once for each context.
+FILE_BYTES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPlan:
+    """A plan, and the facts that decide its options."""
+
+    plan: QueryPlan
+    facts: PlanFacts
+
+
+class KeptPlans:
+    """The plans of one lake in this process, by what they depend on besides the snapshots (plan_cache.py)."""
+
+    def __init__(self) -> None:
+        self._kept: ByteCache[KeptPlan] = ByteCache(LIMIT_BYTES)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: Hashable, states: Mapping[str, TableState]) -> KeptPlan | None:
+        """The plan for these states of its tables."""
+        found = self._kept.get((frozenset(states), key))
+        if found is None or any(found.plan.states[name] is not state for name, state in states.items()):
+            return None
+        return found
+
+    def keep(self, key: Hashable, plan: QueryPlan, facts: PlanFacts) -> QueryPlan:
+        """The plan as it is kept, with room for frames; as it is, if it cannot be kept."""
+        scans = (*plan.scans.values(), *plan.unscanned)
+        if plan.reads or plan.scores or plan.lists_tables or plan.known or not all(map(_is_settled, scans)):
+            return plan
+        plan = replace(plan, frames=KeptFrames())
+        files = sum(len(scan.scanned) for scan in scans)
+        size = plan_bytes(plan.query, plan.views) + FILE_BYTES * files
+        self._kept.put((frozenset(plan.states), key), KeptPlan(plan, facts), size)
+        return plan
+
+    def forget(self, table: str) -> None:
+        """Drop the plans of a table that has changed: they refer to what is known of its old files."""
+        self._kept.discard(lambda key: table in key[0])
+
+
+def _is_settled(scan: ScanPlan) -> bool:
+    """Whether each file is scanned or ruled out: not read by page or by request, and not weighed against that."""
+    return not (scan.paged or scan.overruled or scan.undecided or scan.held or scan.remote)
