@@ -82,3 +82,21 @@ def test_long_lists_are_looked_up(lake: Lake) -> None:
     expected = sorted(row["x"] for row in lake.engine.sql(query, use_indexes=False).rows())
     for _ in range(3):  # by pages, by scan, and the faster of both
         assert sorted(row["x"] for row in lake.sql(query).rows()) == expected
+
+
+def test_neighbours_are_not_read_twice(tmp_path: Path) -> None:
+    """Of a sorted column, bounds leave pages whose rows all match, but for the ends; of others they leave whole files."""
+    rows, chance = 40_000, np.random.default_rng(1)
+    values = {"sorted": np.arange(rows), "other": chance.permutation(rows)}
+    texts = {f"text{number}": [f"{number} {each:020}" for each in range(rows)] for number in range(4)}
+    (tmp_path / "t").mkdir()
+    pq.write_table(
+        pa.table({**values, **texts}), tmp_path / "t/a.parquet",
+        write_page_index=True, max_rows_per_page=100, write_batch_size=100, use_dictionary=False, compression="zstd",
+    )  # fmt: skip
+    with needlepoint.open(tmp_path, access="pages") as lake:
+        lake.create_table("t")
+        for column, sifted in (("sorted", 0), ("other", 1)):
+            found = lake.sql(f"SELECT * FROM t WHERE {column} >= 700 AND {column} < 2650")
+            assert len(found) == 1950
+            assert found.report.tables[0].sifted_files == sifted
