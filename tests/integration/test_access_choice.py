@@ -85,18 +85,15 @@ def test_long_lists_are_looked_up(lake: Lake) -> None:
 
 
 def test_neighbours_are_not_read_twice(tmp_path: Path) -> None:
-    """Of a sorted column, bounds leave pages whose rows all match, but for the ends; of others they leave whole files."""
-    rows, chance = 40_000, np.random.default_rng(1)
-    values = {"sorted": np.arange(rows), "other": chance.permutation(rows)}
+    """Of a sorted column, bounds leave pages whose rows all match, but for the ends."""
+    rows = 40_000
     texts = {f"text{number}": [f"{number} {each:020}" for each in range(rows)] for number in range(4)}
     (tmp_path / "t").mkdir()
     pq.write_table(
-        pa.table({**values, **texts}), tmp_path / "t/a.parquet",
+        pa.table({"sorted": np.arange(rows), **texts}), tmp_path / "t/a.parquet",
         write_page_index=True, max_rows_per_page=100, write_batch_size=100, use_dictionary=False, compression="zstd",
     )  # fmt: skip
     with needlepoint.open(tmp_path, access="pages") as lake:
         lake.create_table("t")
-        for column, sifted in (("sorted", 0), ("other", 1)):
-            found = lake.sql(f"SELECT * FROM t WHERE {column} >= 700 AND {column} < 2650")
-            assert len(found) == 1950
-            assert found.report.tables[0].sifted_files == sifted
+        found = lake.sql("SELECT * FROM t WHERE sorted >= 700 AND sorted < 2650")
+        assert (len(found), found.report.tables[0].sifted_files) == (1950, 0)

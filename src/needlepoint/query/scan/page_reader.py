@@ -40,8 +40,8 @@ from needlepoint.query.scan.late_materialization import matching, sifting_column
 from needlepoint.query.scan.scan_plan import HeldVersion, ScanMetrics, ScanPlan
 from needlepoint.tables import File, Snapshot, too_far, unit_of
 
-# If bounds leave a smaller part of a file than this, rows that follow one another probably all match, but for the first
-# and the last page.
+# If bounds leave a smaller part of a file than this, rows that follow one another probably all match, but for a
+# page at the end.
 CLUSTERED_SHARE = 0.3
 
 _PLAIN = {pa.Int64Array, pa.Int32Array, pa.StringArray, pa.LargeStringArray}
@@ -79,7 +79,7 @@ def read_pages(
             every = by_pages(cached, rest, rows)
             avoided = every.pages - len(rest)
             if rows.count < CLUSTERED_SHARE * cached.card.num_rows:
-                avoided = min(avoided, 2 * len(rest) * len(rows.starts))
+                avoided = min(avoided, len(rest) * len(rows.starts))
             saved = avoided / max(1, every.pages) * (every.seconds(scan.costs) - scan.costs.file)
             # Late materialization reads the file twice.
             if saved < scan.costs.file + scan.costs.request:
