@@ -140,7 +140,12 @@ class Operands:
         return self.word(place - 1) in _SIGNS and self.found[place - 1].end() == self.found[place].start()
 
     def before_cast(self, stop: int) -> int | None:
-        """The first token of the name, call, text or parenthesis that ends here, before a `::`."""
+        """The first token of the name, call, text, parenthesis or other cast that ends here, before a `::`.
+
+        >>> sql = Operands("SELECT a, b.c::TIMESTAMP WITH TIME ZONE::DATE")
+        >>> sql.words[sql.before_cast(len(sql.words) - 3)]
+        'B'
+        """
         place = stop - 1
         if self.word(place) == ")":
             place = self._opened.get(place, -1)
@@ -148,6 +153,10 @@ class Operands:
                 place -= 1
         elif place < 0 or not (self.is_name(place) or self.found[place]["text"]):
             return None
+        while (self.word(place - 1), self.word(place)) in _TYPE_WORDS:
+            place -= 1
+        if self.word(place - 1) == ":" and self.word(place - 2) == ":":
+            return self.before_cast(place - 2)
         while place > 1 and self.word(place - 1) == "." and self.is_name(place - 2):
             place -= 2
         return place if place >= 0 else None
