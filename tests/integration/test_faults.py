@@ -16,7 +16,8 @@ from tests.faults import PLACES, Fault, Place, Work, check
 from tests.proxies import Passage
 
 SHORT, LONG = 0.5, 10.0  # seconds that servers are away
-EVERY_POINT = os.environ.get("NEEDLE_TEST_POINTS") == "all"  # make test-faults
+POINTS = os.environ.get("NEEDLE_TEST_POINTS", "")  # make test-faults: `all`, or how many of each case
+SEED = os.environ.get("NEEDLE_TEST_SEED", "")
 
 CASES = [
     (name, change)
@@ -40,10 +41,11 @@ def few(given: Sequence[tuple[str, ...]], first: int) -> list[Any]:
 def points(count: Callable[[], int], likely: int, *seed: object) -> list[int]:
     """Some of the points, by a seed; with `make test-faults` every one. `count` says how many there are. By default one
     of the first, which are `likely` there."""
-    if PROFILE == "default" and not EVERY_POINT:
-        return [Random(str(seed)).randrange(1, likely)]
+    random = Random(f"{SEED}{seed}")
+    if PROFILE == "default" and not POINTS:
+        return [random.randrange(1, likely)]
     total = count()
-    return Random(str(seed)).sample(range(1, total + 1), total if EVERY_POINT else min(total, 2))
+    return random.sample(range(1, total + 1), total if POINTS == "all" else min(total, int(POINTS or 2)))
 
 
 @pytest.mark.parametrize(("name", "change"), few(CASES, 0))
@@ -95,7 +97,7 @@ WIRED = [
     (name, change, fault)
     for number, (name, change) in enumerate(ON_A_WIRE)
     for turn, fault in enumerate(FAULTS)
-    if EVERY_POINT or (number + number // len(FAULTS)) % len(FAULTS) == turn
+    if POINTS or (number + number // len(FAULTS)) % len(FAULTS) == turn
 ]
 
 
