@@ -21,7 +21,7 @@ Each kind has kind.py (what it is), build.py, search.py and payload.py. key/ and
 """
 
 from needlepoint.indexes.base import Answer, ClosableIndex, ColumnSource, FileIndex, IndexPayload, KeysAndRows, Options
-from needlepoint.indexes.index_damage import IndexDamage, find_damage
+from needlepoint.indexes.index_damage import IndexDamage, entries_per_file, find_damage
 from needlepoint.indexes.index_stores import IndexStores, index_fields, kind_options, run_format, write_run
 from needlepoint.indexes.key_servers import is_local, is_same_store, store_of
 from needlepoint.indexes.kinds import entry_kind, is_current, keeps_entries, kind, payload_kind
@@ -47,6 +47,7 @@ __all__ = [
     "StoredPayload",
     "UnpackedPayloads",
     "ZoneMap",
+    "entries_per_file",
     "entry_kind",
     "filtered_columns",
     "find_damage",
