@@ -31,8 +31,11 @@ test: install lint  ## Run all checks and tests (what CI runs), in three process
 test-all: install lint  ## The same with the long tests: all combinations, thousands of property cases
 	NEEDLE_TEST_PROFILE=thorough $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "" --timeout 3600
 
-test-faults: install  ## A fault at every point of every change over every store, one by one (two hours)
-	NEEDLE_TEST_PROFILE=thorough NEEDLE_TEST_POINTS=all $(BIN)/python -m pytest -n 2 -m "" --timeout 7200 tests/integration/test_faults.py
+test-faults: install  ## A kill at every point of every change over every store; faults at POINTS=5 pieces of each, or at `all` (SEED= repeats)
+	NEEDLE_TEST_PROFILE=thorough NEEDLE_TEST_POINTS=all $(BIN)/python -m pytest -n 2 -m "" -l --timeout 7200 \
+	  tests/integration/test_faults.py -k "killed_between"
+	NEEDLE_TEST_PROFILE=thorough NEEDLE_TEST_POINTS=$(or $(POINTS),5) NEEDLE_TEST_SEED=$(SEED) \
+	  $(BIN)/python -m pytest -n 2 -m "" -l --timeout 36000 tests/integration/test_faults.py -k "not killed_between"
 
 fuzz: install  ## Random whole queries, mutated files and killed writers with new seeds (MINUTES=10; SEED= repeats)
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))

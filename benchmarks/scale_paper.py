@@ -10,6 +10,8 @@ The formulas, for a lake of `bytes`:
 '117,188 files, 2e+11 rows, 8e+09 pages in all columns'
 >>> round(lake.key_index / 1e12, 2), round(lake.registry / 1e6), round(lake.cards / 1e9)
 (2.22, 141, 83)
+>>> round(lake.leaf_index / 1e12, 2)
+1.23
 >>> round(lake.build_hours(cores=64), 1)
 0.8
 >>> round(lake.list_dollars, 4), round(Lake(1e15).list_dollars, 3)
@@ -37,6 +39,7 @@ BEGIN, END = "<!-- computed by benchmarks/scale_paper.py -->", "<!-- until here 
 
 # Measured: benchmarks/README.md, on one core of a shared virtual machine.
 KEY_BYTES = 11.1  # for an int64; 17.6 for a string
+LEAF_KEY_BYTES = 6.13  # for an int64, in leaf files in the lake (`make bench-stores`); 8.9 for a string
 KEYS_A_SECOND = 1_100_000  # per core: read, sort, write; 800,000 for a string
 CARD_BYTES_A_PAGE, ZONE_BYTES_A_PAGE = 1.6, 8.8  # in packs
 REGISTRY_BYTES_A_FILE, REGISTRY_BYTES_A_COLUMN = 400, 80  # a row with its path; bounds, and the place of a zone map
@@ -54,8 +57,8 @@ LISTED_A_SECOND_S3 = 10_000
 GET, LIST, KEYS_OF_A_LIST = 0.0004 / 1000, 0.005 / 1000, 1000
 # Limits: a location is 32 bits of file and 32 bits of row.
 MOST_FILES, MOST_ROWS_OF_A_FILE = 2**32, 2**32
-# Beyond these sizes, one node is impractical: the registry is one file, and a key index one directory on a local disk.
-# Packs of cards can be many files.
+# Beyond these sizes, one node is impractical: the registry is one file, and a key index in RocksDB one directory on a
+# local disk. Packs of cards can be many files.
 MOST_REGISTRY, MOST_KEY_INDEX = 200e9, 8e12
 
 
@@ -85,6 +88,11 @@ class Lake:
     @property
     def key_index(self) -> float:
         return self.rows * KEY_BYTES
+
+    @property
+    def leaf_index(self) -> float:
+        """The same keys in leaf files."""
+        return self.rows * LEAF_KEY_BYTES
 
     @property
     def registry(self) -> float:
@@ -172,6 +180,7 @@ ROWS: tuple[tuple[str, Callable[[Lake], str]], ...] = (
     ("files", lambda lake: f"{lake.files:,.0f}"),
     ("rows", lambda lake: f"{lake.rows / 1e9:,.0f} billion"),
     ("one key index (int64)", lambda lake: f"{size(lake.key_index)}, {lake.key_index / lake.bytes:.0%} of the data"),
+    ("the same in leaf files in the lake (`lake:`)", lambda lake: size(lake.leaf_index)),
     ("registry, with bounds of 10 columns", lambda lake: size(lake.registry)),
     ("cards and zone maps of 10 columns, pages of 250 rows", lambda lake: size(lake.cards)),
     ("the same with pages of 1,000 rows", lambda lake: size(Lake(lake.bytes, page_rows=1000).cards)),

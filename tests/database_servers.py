@@ -242,9 +242,8 @@ class MysqlServer(Server):
     def execute(self, statement: str, database: str = "mysql", password: str = PASSWORD) -> list[Any]:
         import pymysql
 
-        connection = pymysql.connect(
-            host=_HOST, port=self.port, user="root", password=password, database=database, connect_timeout=5
-        )
+        place = {"host": _HOST, "port": self.port, "database": database}
+        connection = pymysql.connect(**place, user="root", password=password, connect_timeout=5, autocommit=True)
         try:
             with connection.cursor() as cursor:
                 cursor.execute(statement)

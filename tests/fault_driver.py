@@ -5,8 +5,9 @@
     change      one of CHANGES
     "done"      the change is acknowledged; or "refused", with the error
 
-A point is before a change of a file, a statement of SQLite that writes, or a call that writes into RocksDB. At the
-point `killed_at` the process kills itself. Points of servers and buckets are counted outside, by what is sent to them.
+A point is before a change of a file, the first change and the commit of a transaction of SQLite, or a call that writes
+into RocksDB. At the point `killed_at` the process kills itself. Points of servers and buckets are counted outside, by
+what is sent to them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ ROWS = 60
 BATCHES = 3
 STRIDE = 8
 _CHANGES = {"os.link", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.copyfile"}
-_READS = ("SELECT", "PRAGMA", "BEGIN", "--", "EXPLAIN")
+_READS = ("SELECT", "PRAGMA", "--", "EXPLAIN")
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,27 @@ class _Watched:
         return key in self._original
 
 
+class _Statements:
+    """What a connection of SQLite executes. Changes that are not committed are nowhere: of those of one transaction, a
+    kill before the first and before the commit shows the same as one before each."""
+
+    def __init__(self, count: Callable[[], None]) -> None:
+        self._count = count
+        self._inside = self._changed = False
+
+    def __call__(self, statement: str) -> None:
+        text = statement.lstrip().upper()
+        if text.startswith("BEGIN"):
+            self._inside, self._changed = True, False
+        elif text.startswith(("COMMIT", "ROLLBACK")):
+            self._inside = False
+            self._count()
+        elif not text.startswith(_READS):
+            if not (self._inside and self._changed):
+                self._count()
+            self._changed = True
+
+
 @dataclass
 class Points:
     """Counts points from the moment on that it is armed."""
@@ -163,7 +185,7 @@ class Points:
 
         def connected(*arguments: Any, **named: Any) -> sqlite3.Connection:
             made = connect(*arguments, **named)
-            made.set_trace_callback(self._on_statement)
+            made.set_trace_callback(_Statements(self._count))
             return made
 
         sqlite3.connect = connected  # type: ignore[assignment]
@@ -171,10 +193,6 @@ class Points:
     def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
         is_write = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
         if (is_write and str(arguments[0]) != self.log) or event in _CHANGES:
-            self._count()
-
-    def _on_statement(self, statement: str) -> None:
-        if not statement.lstrip().upper().startswith(_READS):
             self._count()
 
     def _wrap(self, name: str) -> None:
@@ -242,7 +260,7 @@ def limited_files(largest: int) -> Iterator[None]:
 
 def read(stores: Stores, log: str, largest: int, cache: str, environment: dict[str, str]) -> None:
     """A reader on another machine, whose disk is full, and then not any more."""
-    from tests.faults import batches, compare
+    from tests.faults import compare
 
     os.environ.update(environment)
     logging.getLogger("needlepoint").setLevel(logging.CRITICAL)
@@ -253,7 +271,6 @@ def read(stores: Stores, log: str, largest: int, cache: str, environment: dict[s
         with contextlib.suppress(NeedlepointError), limited_files(largest):
             lake = elsewhere.open(read_only=True, cache=cache)
             compare(lake, {0, 1, 2})
-            batches(lake)
         notes.write(b"done\n" if lake is not None else b"refused\n")
         lake = lake or elsewhere.open(read_only=True, cache=cache)
         compare(lake, {0, 1, 2})

@@ -98,6 +98,23 @@ def test_the_same_run_twice_is_one(make, tmp_path: Path) -> None:
         assert np.concatenate(list(store.scan())).tolist() == entries(pairs).tolist()
 
 
+def test_runs_that_are_not_named_are_noticed(make, tmp_path: Path) -> None:
+    """A registry that was restored from a backup does not know them."""
+    store = make()
+    names = fill(store, tmp_path, [(5, 1)], [(6, 1)])
+    assert not store.has_other_runs()
+    store.refresh(names[:1])
+    assert store.has_other_runs()
+    other = make()
+    names += fill(other, tmp_path, *([(number, 2)] for number in range(12)))  # merged, in some stores
+    assert other.has_other_runs()
+    other.refresh(names)
+    assert not other.has_other_runs()
+    other.close()
+    store.refresh(names)
+    assert not store.has_other_runs()
+
+
 def test_a_run_without_entries_is_a_run(make, tmp_path: Path) -> None:
     store = make()
     fill(store, tmp_path, [(5, 1)], [])

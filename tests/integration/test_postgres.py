@@ -490,7 +490,19 @@ from tests.lakes import publish_titles
 what, root, store, first = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
 event_consumer.LEASE, event_consumer.EVENTS_AT_ONCE = 1.0 if what == "hang" else 30.0, 2
 lake = needlepoint.open(root, store=store)
-if what == "publish":
+def slowly(pairs):
+    read = [(Path(source).read_bytes(), Path(target)) for source, target in pairs]
+    print("moves", flush=True)
+    sys.stdin.readline()
+    for content, target in read:  # as copies that arrive late
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+if what == "move":
+    try:
+        publish_titles(lake, "slow", first, mover=slowly)
+    except needlepoint.StoreError as error:
+        print(error, flush=True)
+elif what == "publish":
     for number in range(5):
         publish_titles(lake, f"batch-{first}-{number}", (first + number) * 100)
         print(first + number, flush=True)
@@ -510,7 +522,53 @@ def start(what: str, root: Path, store: Path, url: str, first: int = 0) -> subpr
     paths = os.pathsep.join([str(Path(needlepoint.__file__).parents[1]), str(Path(__file__).parents[2])])
     environment = {**os.environ, "NEEDLE_REGISTRY": url, "NEEDLE_QUEUE": url, "PYTHONPATH": paths}
     command = [sys.executable, "-c", PROCESS, what, str(root), str(store), str(first)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_publisher_that_sleeps_while_another_process_finishes_its_batch(
+    postgres_url: str, postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    """A machine pauses between two moves of files, and its sessions end. It cannot finish when it wakes up."""
+    root = tmp_path / "lake"
+    with needlepoint.open(root, registry=postgres_url, queue=postgres_url, store=tmp_path / "s", refresh=0) as lake:
+        publish_titles(lake, "zero", 1000)
+        slow = start("move", root, tmp_path / "slow", postgres_url, 0)
+        assert slow.stdin is not None and slow.stdout is not None
+        assert slow.stdout.readline() == "moves\n"
+        slow.send_signal(signal.SIGSTOP)
+        try:
+            end_sessions(postgres_server, postgres_url)
+            lake.sync()
+            table = lake.registry.tables.get("t")
+            assert lake.registry.batches.unfinished(table) == []
+            assert answer(lake) == expected(lake) == (200, sum(range(100)) + sum(range(1000, 1100)))
+            lake.delete("t", "id < 100")
+            lake.sweep(now=True)
+        finally:
+            slow.send_signal(signal.SIGCONT)
+        told, _ = slow.communicate("\n")
+        assert "another process took over" in told
+        lake.sync()
+        assert answer(lake) == expected(lake) == (100, sum(range(1000, 1100)))
+
+
+def test_an_indexer_takes_over_the_event_of_a_process_that_died(postgres_url: str, tmp_path: Path) -> None:
+    """Its lease, of a second here, ends; until then nobody else gets the event."""
+    root = tmp_path / "lake"
+    with needlepoint.open(root, registry=postgres_url, queue=postgres_url, store=tmp_path / "s", refresh=0) as lake:
+        publish_titles(lake, "one", 0)
+        dead = start("hang", root, tmp_path / "d", postgres_url)
+        assert dead.stdout is not None
+        assert dead.stdout.readline() == "took\n"
+        assert list(lake.follow_events(once=True)) == []
+        dead.kill()
+        dead.wait()
+        assert lake.status().tables[0].indexed == 0
+        deadline = time.monotonic() + 30
+        while not (found := list(lake.follow_events(once=True))) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert [each.problem for each in found] == [""]
+        assert (lake.status().tables[0].indexed, lake.queue.waiting()) == (1, 0)
 
 
 @pytest.mark.long

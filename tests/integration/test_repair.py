@@ -279,6 +279,33 @@ def test_cards_on_the_disk_of_another_machine_are_not_lost(bucket: Bucket, tmp_p
         check(one, [rows_of(0)])
 
 
+def test_packs_on_the_disk_of_another_machine_are_not_lost(tmp_path: Path, postgres_url: str) -> None:
+    """Each machine has those that it built; what it does not have, it scans."""
+    root, place = tmp_path / "lake", {"registry": postgres_url, "access": "pages"}
+    write(root, 0)
+    with (
+        needlepoint.open(root, store=tmp_path / "one", **place) as one,
+        needlepoint.open(root, store=tmp_path / "other", **place) as other,
+    ):
+        one.create_table("item")
+        one.create_index("item", "name", kind="distinct")
+        table, index = one.registry.tables.get("item"), one.registry.indexes.get("item_name_distinct")
+        before = one.registry.payloads.places(index)
+        write(root, 1)
+        other.sync()
+        one.sync()
+        after = one.registry.payloads.places(index)
+        assert before.items() <= after.items() and len(after) == 2
+        for lake in (one, other):
+            check(lake, [rows_of(0), rows_of(1)])
+            assert "is missing" in lake.status().tables[0].indexes[0].problem
+        assert [each.is_done for each in other.repair("item", samples=1)] == [True]
+        assert other.verify("item", 1).is_sound
+        assert other.status().tables[0].indexes[0].problem == ""
+        assert {file.path for file in one.registry.files.of(table)} == {"0.parquet", "1.parquet"}
+        check(one, [rows_of(0), rows_of(1)])
+
+
 # Faults in buckets
 
 

@@ -42,6 +42,8 @@ def test_a_lake_on_one_machine(tmp_path: Path) -> None:
         assert (queue.behind, queue.unit) == (1, "event") and 0 <= (queue.seconds or 0) < 60
         lake.sync()
         pack = next((tmp_path / ".needlepoint/indexes").glob("*/*.pack"))
+        lake.create_index("item", "name", name="in_lake", store="lake:")
+        assert [each.name for each in lake.status().stores if each.part == "keys"] == ["rocksdb", "lake:"]
         pack.unlink()
         assert "is missing" in stores(lake)["packs"].problem
         next((tmp_path / ".needlepoint/cards").glob("*.pack")).unlink()
@@ -55,6 +57,7 @@ def test_a_lake_on_one_machine(tmp_path: Path) -> None:
 
     shown = needle()
     assert "queue: " in shown and "file is not a database" in shown and "names: " in shown
+    assert "keys in rocksdb" in shown and "keys in lake:" in shown
     found = json.loads(needle("--format", "json"))
     assert {each["part"] for each in found["stores"]} == {"registry", "keys", "packs", "cards", "queue"}
 

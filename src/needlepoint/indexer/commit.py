@@ -65,9 +65,11 @@ def repair(registry: Registry, stores: IndexStores, index: Index) -> None:
 
 
 def _forget_lost_payloads(registry: Registry, stores: IndexStores, index: Index) -> None:
-    """Those whose pack is lost, and those that are not of a current version."""
+    """Those whose pack is lost, and those that are not of a current version. With the registry in a server, a pack that
+    is not here may be on the disk of another machine: only `repair` and `rebuild` build its payloads again."""
     places = registry.payloads.places(index)
-    lost = stores.packs(index).missing({place.pack for place in places.values() if place.pack})
+    packs = {place.pack for place in places.values() if place.pack}
+    lost = set[str]() if registry.is_on_server else stores.packs(index).missing(packs)
     stale = [id for id, place in places.items() if place.pack in lost or not is_current(index.kind, place.version)]
     if stale:
         registry.payloads.forget(index, stale)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,8 +20,8 @@ import numpy as np
 from needlepoint.errors import StoreError, UnknownName
 from needlepoint.indexer.build import Artifact, BuildTask, build
 from needlepoint.indexer.plan import file_tasks, index_tasks
-from needlepoint.indexes import IndexStores, entry_kind, index_fields, keeps_entries
-from needlepoint.stores import Entries, IndexDamaged, PackStore, PackWriter, name_in_range
+from needlepoint.indexes import IndexStores, entries_per_file, entry_kind, index_fields, keeps_entries
+from needlepoint.stores import Entries, IndexDamaged, KeyStore, PackStore, PackWriter, name_in_range
 from needlepoint.tables import Index
 from needlepoint.tables.registry import PackEntry, Registry
 
@@ -32,10 +32,11 @@ FEWEST_ENTRIES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class EntryCount:
-    """Entries of an index: of files it covers, and of others."""
+    """Entries of an index: of files it covers, and of others. `is_known`: all runs are known to the registry."""
 
     live: int
     dead: int
+    is_known: bool = True
 
 
 def count_entries(registry: Registry, stores: IndexStores, index: Index) -> EntryCount:
@@ -47,7 +48,7 @@ def count_entries(registry: Registry, stores: IndexStores, index: Index) -> Entr
                 runs, live = registry.indexes.runs(index), sum(registry.indexes.entries(index).values())
             store = stores.entries(index)
             store.refresh(runs)
-            return EntryCount(live, max(0, store.count() - live))
+            return EntryCount(live, max(0, store.count() - live), not store.has_other_runs())
     except StoreError:
         pass
     return EntryCount(registry.indexes.coverage(index)[1], 0)
@@ -56,9 +57,12 @@ def count_entries(registry: Registry, stores: IndexStores, index: Index) -> Entr
 def sweep_entries(
     registry: Registry, stores: IndexStores, index: Index, scratch: Path, memory: int, worth: float
 ) -> int:
-    """Remove entries of files that are gone, if they are more than this share of all. Returns how many there were."""
+    """Remove entries of files that are gone, if they are more than this share of all. If any is worth it, also those of
+    runs that the registry does not know; otherwise a writer may be about to commit them. Returns how many there were.
+    """
     found = count_entries(registry, stores, index)
-    if not found.dead or found.dead <= worth * (found.live + found.dead):
+    is_worth = found.dead and found.dead > worth * (found.live + found.dead)
+    if not is_worth and (found.is_known or worth):
         return 0
     return found.dead if copy_entries(registry, stores, index, scratch, memory, index.options) else 0
 
@@ -102,6 +106,7 @@ def _copy_live_entries(
         generation = stores.new_generation(new, beside)
         if store.key_bits() in (8 * width, generation.store.key_bits()):
             capacity = max(FEWEST_ENTRIES, memory // ((width + 8) * COPIES_OF_AN_ENTRY))
+            covered = _with_own_entries(store, files)
             for entries in _portions(store.scan(), covered, capacity):
                 names.append(name_in_range(uuid.uuid4().hex, entries))
                 run = beside / f"{len(names)}.run"
@@ -124,6 +129,16 @@ def _copy_live_entries(
             generation.abandon()
         shutil.rmtree(beside, ignore_errors=True)
         registry.locks.release(beside.name)
+
+
+def _with_own_entries(store: KeyStore, files: Mapping[int, int]) -> frozenset[int]:
+    """The files, by id, without those that have entries of others. Sync builds theirs again."""
+    if not store.has_other_runs():
+        return frozenset(files)
+    counted = np.zeros(max(files, default=0) + 1, np.int64)
+    for entries in store.scan():
+        counted += entries_per_file(entries, len(counted))
+    return frozenset(id for id, entries in files.items() if counted[id] == entries)
 
 
 def _entries_of_files(registry: Registry, new: Index, covered: frozenset[int], scratch: Path, memory: int) -> Artifact:

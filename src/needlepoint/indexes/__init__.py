@@ -21,9 +21,9 @@ Each kind has kind.py (what it is), build.py, search.py and payload.py. key/ and
 """
 
 from needlepoint.indexes.base import Answer, ClosableIndex, ColumnSource, FileIndex, IndexPayload, KeysAndRows, Options
-from needlepoint.indexes.index_damage import IndexDamage, find_damage
+from needlepoint.indexes.index_damage import IndexDamage, entries_per_file, find_damage
 from needlepoint.indexes.index_stores import IndexStores, index_fields, kind_options, run_format, write_run
-from needlepoint.indexes.key_servers import is_local, is_same_store, store_of
+from needlepoint.indexes.key_servers import IN_LAKE_STORE, is_local, is_same_store, store_of
 from needlepoint.indexes.kinds import entry_kind, is_current, keeps_entries, kind, payload_kind
 from needlepoint.indexes.leaf_stores import LEAF_FILES, LeafStores
 from needlepoint.indexes.parquet_bloom import filtered_columns, may_match
@@ -31,6 +31,7 @@ from needlepoint.indexes.stored import JUST_USED, StoredPayload, UnpackedPayload
 from needlepoint.indexes.zone_map import LONGEST_BOUND, ZoneMap, zone_maps
 
 __all__ = [
+    "IN_LAKE_STORE",
     "JUST_USED",
     "LEAF_FILES",
     "LONGEST_BOUND",
@@ -47,6 +48,7 @@ __all__ = [
     "StoredPayload",
     "UnpackedPayloads",
     "ZoneMap",
+    "entries_per_file",
     "entry_kind",
     "filtered_columns",
     "find_damage",

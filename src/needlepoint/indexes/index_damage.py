@@ -50,7 +50,7 @@ def _entries_damage(registry: Registry, stores: IndexStores, index: Index) -> In
             store.refresh(runs)
             counted = np.zeros(max(wanted, default=0) + 1, np.int64)
             for entries in store.scan():
-                counted += _per_file(entries, len(counted))
+                counted += entries_per_file(entries, len(counted))
         finally:
             store.close()
     except UnknownName:
@@ -61,10 +61,14 @@ def _entries_damage(registry: Registry, stores: IndexStores, index: Index) -> In
     lost = sum(counted[id] < entries for id, entries in wanted.items())
     if lost:
         return IndexDamage(index.name, index.kind, f"it has lost entries of {lost:,} of {len(wanted):,} files.")
+    foreign = sum(counted[id] > entries for id, entries in wanted.items())
+    if foreign:
+        reason = f"it has too many entries of {foreign:,} of {len(wanted):,} files. Was the registry restored?"
+        return IndexDamage(index.name, index.kind, reason)
     return None
 
 
-def _per_file(entries: Entries, files: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def entries_per_file(entries: Entries, files: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """How many entries each file has, by id; those of later files do not count."""
     ids = np.ascontiguousarray(entries[:, -8:-4]).view(">u4").ravel().astype(np.int64)
     return np.bincount(ids[ids < files], minlength=files).astype(np.int64)

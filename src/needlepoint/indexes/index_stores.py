@@ -24,7 +24,7 @@ from needlepoint.errors import NeedlepointError, UnknownName
 from needlepoint.indexes.key_servers import IN_LAKE_STORE, KeyServers, store_of
 from needlepoint.indexes.kinds import entry_kind, keeps_entries
 from needlepoint.indexes.leaf_stores import LEAF_FILES, LeafStores, leaf_key_bits
-from needlepoint.stores import BLOCK_BYTES, UNCLAIMED_AGE, Entries, KeyStore, PackStore
+from needlepoint.stores import BLOCK_BYTES, UNCLAIMED_AGE, Entries, IndexDamaged, KeyStore, PackStore
 from needlepoint.tables import Index, Table
 from needlepoint.tables.registry import Registry
 
@@ -156,6 +156,7 @@ class IndexStores:
 
     def create(self, index: Index) -> None:
         """From here on a missing store means a lost index, not an empty one."""
+        self._remove_older(index)
         self._creation(index)()
 
     def replace_index(self, index: Index) -> None:
@@ -163,10 +164,22 @@ class IndexStores:
         nothing from the new one, and writes nothing to it. Until it is built again, queries scan."""
         generations = self._registry.generations
         new = replace(index, id=generations.reserve())
+        self._remove_older(new)
         if generations.replace(index, new.id, (), (), self._creation(new)):
             self.destroy(index.id)
         elif store_of(new) != IN_LAKE_STORE:
             self.destroy(new.id)
+
+    def _remove_older(self, index: Index) -> None:
+        """Remove what is there under a new id: a registry that was replaced by an older backup of it had it before."""
+        if keeps_entries(index.kind):
+            store = self._store(index)
+            try:
+                store.destroy()
+            except IndexDamaged:  # some tables of a server are gone
+                store.ingest([])
+                store.destroy()
+            store.close()
 
     def destroy(self, index_id: int) -> None:
         """Remove all that an index keeps, whatever its kind. A server that does not answer keeps it until a sweep."""
@@ -249,6 +262,7 @@ class IndexStores:
     def new_generation(self, index: Index, beside: Path) -> NewGeneration:
         """An empty store for an index whose id is reserved: in a directory `beside` the others, on the same file
         system, or in a server, where nobody knows its id yet."""
+        self._remove_older(index)
         if store_of(index) != IN_LAKE_STORE:
             store = self._store(index)
             store.ingest([])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from needlepoint.errors import NeedlepointError, StoreError
-from needlepoint.indexes import LEAF_FILES, keeps_entries, store_of
+from needlepoint.indexes import IN_LAKE_STORE, LEAF_FILES, keeps_entries, store_of
 from needlepoint.stores import IN_LAKE
 from needlepoint.tables.published import FORMAT as PUBLISHED_FORMAT
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from needlepoint.tables.published import PublishState
 
 PATIENCE = 3.0
+_NAMES = {IN_LAKE_STORE: "rocksdb", LEAF_FILES: LEAF_FILES}
 
 Answer = TypeVar("Answer")
 
@@ -30,7 +31,8 @@ Answer = TypeVar("Answer")
 class StoreStatus:
     """A place in which a lake keeps something, without secrets. `part` is registry, keys, packs, cards, queue or
     published. `bytes` and `format` are None where they are not known, and `problem` says why it cannot be used now.
-    It is `behind` by so many of a `unit`: files that an index does not cover, files without a card, events that wait,
+    `name` is what `store copy` calls keys on this machine and in the lake: rocksdb or lake:; a server is its place. It
+    is `behind` by so many of a `unit`: files that an index does not cover, files without a card, events that wait,
     changes that are not published. The oldest event, or the last publication, is `seconds` old, if that is known."""
 
     part: str
@@ -41,6 +43,7 @@ class StoreStatus:
     behind: int = 0
     unit: str = "file"
     seconds: float | None = None
+    name: str = ""
 
 
 def answers(asked: Mapping[str, Callable[[], Answer]]) -> dict[str, Answer | NeedlepointError | None]:
@@ -118,6 +121,7 @@ def _of_indexes(lake: Lake, tables: Sequence[TableStatus]) -> Iterator[StoreStat
             lake.index_stores.format_of(store) if store != "packs" else None,
             next((index.problem for _, index in own if index.problem), ""),
             sum(max(0, table.files - index.files) for table, index in own),
+            name=_NAMES.get(store, ""),
         )
 
 

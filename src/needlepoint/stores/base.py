@@ -57,6 +57,12 @@ class KeyStore(Protocol):
         """See what was ingested; IndexDamaged if one of these runs is missing."""
         ...
 
+    def has_other_runs(self) -> bool:
+        """Whether it has runs that the last `refresh` did not name: of a writer that was killed, or those that a
+        registry knew before it was restored from a backup. The latter may have entries of other files with the same
+        ids, so entries then say "these rows at most", and decide no counts. False where a store cannot tell."""
+        ...
+
     def find(self, keys: Sequence[bytes], limit: int) -> Locations | None:
         """All rows with one of the keys; None when there are more than `limit`."""
         ...

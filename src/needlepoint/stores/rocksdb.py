@@ -50,6 +50,7 @@ class RocksKeyStore:
         self._reader: rocksdict.Rdict | None = None
         self._secondary: forks.OwnDirectory | None = None
         self._seen: set[str] = set()
+        self._has_others: bool | None = None
         forks.own(self)
 
     def abandon(self) -> None:
@@ -119,7 +120,23 @@ class RocksKeyStore:
                 self._close_reader()
                 if not self._sees(wanted):
                     raise IndexDamaged(f"the index in {self._directory} has lost entries.", hint=_HINT)
-            self._seen = wanted
+            self._seen, self._has_others = wanted, None
+
+    def has_other_runs(self) -> bool:
+        """By the marks behind all entries. Those of runs whose range overlaps no other are among the entries."""
+        if self._has_others is None:
+            with self._errors():
+                self._has_others = any(run not in self._seen for run in self._runs_at_the_end())
+        return self._has_others
+
+    def _runs_at_the_end(self) -> Iterator[str]:
+        end = b"\xff" * (self._key_bytes + 8)
+        cursor = self._ordered_cursor()
+        cursor.seek(end)
+        while cursor.valid():
+            yield cursor.key()[len(end) :].decode()
+            cursor.next()
+        cursor.status()
 
     def _sees(self, runs: set[str]) -> bool:
         reader = self._current_reader()

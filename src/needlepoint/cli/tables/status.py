@@ -109,7 +109,8 @@ def _show_stores(status: Status, console: Console) -> None:
         behind = f"{count(each.behind, each.unit)}{age}" if each.behind else "-"
         health = "problem" if each.problem else "well"
         place = each.place.removeprefix(f"{status.store}/").removeprefix(f"{status.root}/")
-        stores.add_row(each.part, place, size, "-" if each.format is None else str(each.format), behind, health)
+        part = f"{each.part} in {each.name}" if each.name else each.part
+        stores.add_row(part, place, size, "-" if each.format is None else str(each.format), behind, health)
     console.print(fitted(stores, console))
     for each in status.stores:
         if each.problem and each.part not in ("keys", "packs"):  # their indexes follow

@@ -2,7 +2,8 @@
 
 A distinct index has how many rows have each value, so it answers for conditions and groups of its column. A key index
 has an entry for each row that is not NULL: the entries of a range are its rows, if keys are the values themselves, as
-those of integers, dates and timestamps are. Entries of files that are gone do not count.
+those of integers, dates and timestamps are. Entries of files that are gone do not count. A store with runs that the
+registry does not know decides nothing: it may have entries of other files with the same ids.
 """
 
 from __future__ import annotations
@@ -204,7 +205,10 @@ def extremes(facts: FileFacts) -> Extremes:
 
 def _end(facts: FileFacts, index: Index, last: bool) -> int | None:
     try:
-        entries = facts.sources.stores(index).ends(_ENTRIES_AT_AN_END, last=last)
+        store = facts.sources.stores(index)
+        if store.has_other_runs():
+            return None
+        entries = store.ends(_ENTRIES_AT_AN_END, last=last)
     except NeedlepointError:
         return None
     present = np.isin(files_of(entries), _covered_ids(facts, index))
@@ -274,12 +278,14 @@ def _entries(facts: FileFacts, index: Index, ranges: list[tuple[int, int]]) -> n
 
 
 def _locations(facts: FileFacts, index: Index, ranges: list[tuple[int, int]], limit: int) -> Locations | None:
-    """The locations of the entries in ranges that are apart, each once; None if there are too many, or the index cannot
-    be read."""
+    """The locations of the entries in ranges that are apart, each once; None if there are too many, if the index cannot
+    be read, or if it may have others."""
     type = facts.state.types[index.column]
     parts: list[Locations] = [np.empty(0, np.uint64)]
     try:
         store = facts.sources.stores(index)
+        if store.has_other_runs():
+            return None
         for low, high in _within(ranges, type):
             for first, last in range_of(low, high, type):
                 found = store.find_range(first, last, limit)

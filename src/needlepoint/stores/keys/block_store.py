@@ -62,11 +62,12 @@ class _OpenPart:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What a reader relies on: a state, and the runs that were seen in it."""
+    """What a reader relies on: a state, and the runs that were seen in it; `named` of them in the last refresh."""
 
     state: SpaceState
     parts: tuple[_OpenPart, ...]
     seen: frozenset[str]
+    named: int
 
 
 class _PartsGone(Exception):
@@ -165,9 +166,13 @@ class BlockKeyStore:
             seen = view.seen if view is not None and len(known) == len(view.parts) else frozenset[str]()
             if self._space.missing(wanted - seen):
                 raise IndexDamaged(f"the index in {self._space.shown} has lost entries.", hint=_HINT)
-            self._view = _View(state, parts, wanted | seen)
+            self._view = _View(state, parts, wanted | seen, len(wanted))
             return
         raise self._damaged()
+
+    def has_other_runs(self) -> bool:
+        view = self._opened()
+        return view.state.runs > view.named
 
     def _checked(self, state: SpaceState | None) -> SpaceState:
         if state is None:

@@ -50,7 +50,8 @@ if redis.call('EXISTS', KEYS[1]) == 0 then
 end"""
 
 _STATE = """
-return {redis.call('HMGET', KEYS[1], 'format', 'key_bytes', 'version'), redis.call('HGETALL', KEYS[2])}"""
+return {redis.call('HMGET', KEYS[1], 'format', 'key_bytes', 'version'), redis.call('HGETALL', KEYS[2]),
+  redis.call('SCARD', KEYS[3])}"""
 
 # KEYS: store, runs, parts, then the segments of added and of removed parts.
 # ARGV: version, seconds that removed parts stay, then counts and values as `publish` lists them.
@@ -194,13 +195,13 @@ class RedisSpace:
         self._server.ask(lambda client: client.eval(*create), writes=True)
 
     def state(self) -> SpaceState | None:
-        store, _, parts = self._keys
-        found, listed = self._server.ask(lambda client: client.eval(_STATE, 2, store, parts))
+        store, runs, parts = self._keys
+        found, listed, count = self._server.ask(lambda client: client.eval(_STATE, 3, store, parts, runs))
         if found[0] is None:
             return None
         pairs = sorted((int(listed[at]), listed[at + 1]) for at in range(0, len(listed), 2))
         known = tuple(Part(id, *map(int, facts.split(b","))) for id, facts in pairs)
-        return SpaceState(int(found[0]), int(found[1]), found[2].decode(), known)
+        return SpaceState(int(found[0]), int(found[1]), found[2].decode(), known, int(count))
 
     def missing(self, runs: Collection[str]) -> set[str]:
         names, left = list(runs), set()

@@ -59,12 +59,14 @@ class StagedPart:
 
 @dataclass(frozen=True, slots=True)
 class SpaceState:
-    """What was published, at one moment. `version` changes with everything that is published."""
+    """What was published, at one moment: parts, and how many runs. `version` changes with everything that is
+    published."""
 
     format: int
     key_bytes: int
     version: str
     parts: tuple[Part, ...]
+    runs: int
 
 
 class Published(enum.Enum):

@@ -170,7 +170,9 @@ class SqlSpace:
 
     def state(self) -> SpaceState | None:
         rows = self._server.read(
-            f"""SELECT s.format, s.key_bytes, s.version, p.id, p.blocks, p.fences, p.entries, p.bytes
+            f"""SELECT s.format, s.key_bytes, s.version,
+                 (SELECT count(*) FROM needlepoint_key_runs r WHERE r.lake = s.lake AND r.index_id = s.index_id),
+                 p.id, p.blocks, p.fences, p.entries, p.bytes
                FROM needlepoint_key_stores s LEFT JOIN needlepoint_key_parts p
                  ON p.lake = s.lake AND p.index_id = s.index_id AND p.state = {PUBLISHED}
                WHERE s.lake = %s AND s.index_id = %s ORDER BY p.id""",
@@ -178,8 +180,9 @@ class SqlSpace:
         )
         if not rows:
             return None
-        format, key_bytes, version = rows[0][:3]
-        return SpaceState(format, key_bytes, version, tuple(Part(*row[3:]) for row in rows if row[3] is not None))
+        format, key_bytes, version, runs = rows[0][:4]
+        parts = tuple(Part(*row[4:]) for row in rows if row[4] is not None)
+        return SpaceState(format, key_bytes, version, parts, runs)
 
     def missing(self, runs: Collection[str]) -> set[str]:
         left, names = set(runs), list(runs)

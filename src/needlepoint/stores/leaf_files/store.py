@@ -80,6 +80,7 @@ class LeafKeyStore:
         self._block_bytes = block_bytes
         self._lock = threading.Lock()
         self._state: LeafState | None = None
+        self._named = 0  # runs, in the last refresh
         self._readers: ByteCache[LeafReader] = ByteCache(DIRECTORY_BYTES)
         forks.own(self)
 
@@ -217,9 +218,13 @@ class LeafKeyStore:
 
     def refresh(self, runs: Iterable[str]) -> None:
         with self._errors():
-            state = self._poll()
-            if not state.manifest.runs.issuperset(runs):
+            state, named = self._poll(), frozenset(runs)
+            if not state.manifest.runs.issuperset(named):
                 raise IndexDamaged(f"the index in {self._place.location} has lost entries.", hint=_HINT)
+            self._named = len(named)
+
+    def has_other_runs(self) -> bool:
+        return len(self._open_state().manifest.runs) > self._named
 
     def _poll(self) -> LeafState:
         """The newest state: one request, which brings nothing if the manifest is the same."""

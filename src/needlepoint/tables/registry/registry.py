@@ -64,6 +64,8 @@ class Registry:
             )
             self.locks = local
         database = self.database
+        self.is_on_server = bool(url)
+        """Other machines write it too, and have stores of their own."""
         self.batches = Batches(database, lambda table_id: self.tables.refuse_shared(table_id))
         self.tables = Tables(database, root, self.batches)
         self.views = Views(database)
