@@ -69,7 +69,7 @@ NOTHING_READ = ReadStats(0, 0, 0, 0)
 
 # Pages of files with so many wanted rows go into one assembled file, if these pages have so many rows or packed bytes;
 # and of so many files.
-ROWS_AT_ONCE, DECODED_AT_ONCE, BYTES_AT_ONCE, FILES_AT_ONCE = 256, 1 << 16, 4 << 20, 64
+ROWS_AT_ONCE, DECODED_AT_ONCE, BYTES_AT_ONCE, FILES_AT_ONCE = 256, 1 << 17, 8 << 20, 64
 
 BATCHES_ON_THE_WAY = 8  # fetched and not yet taken from
 
