@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,13 +13,15 @@ import datafusion
 import pyarrow as pa
 
 from needlepoint.parquet import ByteCache
+from needlepoint.predicate import And, conjuncts
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion import session
 from needlepoint.query.datafusion.native_scan import without_views
 from needlepoint.query.datafusion.plan_cache import LIMIT_BYTES, plan_bytes, plan_key
 from needlepoint.query.datafusion.scoring import Score, scores
 from needlepoint.query.datafusion.session import SessionOptions
-from needlepoint.query.sql import literals, nesting
+from needlepoint.query.sql import comparisons, literals, nesting
+from needlepoint.query.sql.comparisons import Comparisons
 from needlepoint.query.sql.join_edges import JoinEdge, join_edges
 from needlepoint.query.sql.not_in import compared_by_not_in, makes_no_null
 from needlepoint.query.sql.parameters import for_datafusion
@@ -49,6 +51,9 @@ Parameters = Mapping[str, Any]
 
 _OWN_FILTERS = PlanFacts(own_filters=True)
 _NAMES_DECIMALS = re.compile(r"dec\b|decimal|numeric", re.IGNORECASE)
+
+
+_SHAPE = "shape"  # a key for all queries of a shape, which is no query
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +138,30 @@ class Planner:
         """Plan a query. Its decimal literals have at least this scale. With `keep_keys`, DataFusion takes no key of a
         window or a subquery for constant, even if it may."""
         key = plan_key(query, parameters, views, tables, (scale, keep_keys))
-        found = None if key is None else self.planned.get(key)
+        found, form, shape = None if key is None else self.planned.get(key), None, None
+        if found is None:
+            form = None if parameters or views else comparisons.recognise(query)
+            shape = None if form is None else plan_key(form.shape, None, [], tables, (scale, keep_keys, _SHAPE))
+            found = None if form is None or shape is None else self._like_earlier(query, form, shape, tables)
         if found is None:
             found = self._rewritten(_Asked(query, parameters, views, tables, scale, keep_keys))
             if key is not None:
                 self.planned.put(key, found, plan_bytes(query, views))
+            if form is not None and shape is not None and _agrees(found, query, form, tables):
+                self.planned.put(shape, found, plan_bytes(query, views))
         return found
+
+    def _like_earlier(
+        self, query: str, form: Comparisons, shape: Hashable, tables: Mapping[str, TableState]
+    ) -> LogicalQuery | None:
+        """The plan of an earlier query that differs in its values only, with those of this one."""
+        earlier = self.planned.get(shape)
+        predicate = form.predicate(tables[form.table].types) if earlier is not None else None
+        if earlier is None or earlier.selection is None or predicate is None:
+            return None
+        request = replace(earlier.requests[form.table], predicate=predicate)
+        selection = replace(earlier.selection, predicate=predicate)
+        return replace(earlier, query=query, requests={form.table: request}, selection=selection)
 
     def _rewritten(self, asked: _Asked) -> LogicalQuery:
         """The plan of a query in the form that DataFusion answers correctly."""
@@ -363,6 +386,15 @@ class Planner:
             types=columns,
             scale=scale,
         )
+
+
+def _agrees(found: LogicalQuery, query: str, form: Comparisons, tables: Mapping[str, TableState]) -> bool:
+    """Whether DataFusion found the columns and values of the text in it, and nothing else."""
+    request = found.requests.get(form.table)
+    if request is None or len(found.requests) > 1 or found.query != query or found.selection is None:
+        return False
+    predicate, selected = form.predicate(tables[form.table].types), And(tuple(conjuncts(found.selection.predicate)))
+    return request.predicate == selected == predicate and not (request.unprunable or request.nested)
 
 
 def _is_unfilterable(type: pa.DataType) -> bool:

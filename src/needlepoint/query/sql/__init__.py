@@ -13,6 +13,7 @@ predicates/           conditions as predicates, and what computed values say of 
 join_edges            which tables a join narrows by the keys of another
 top_rows              what ORDER BY with LIMIT keeps
 table_aggregate       counts, extremes and groups of one table
+comparisons           queries that differ only in the values they compare columns with
 table_selection       columns of the rows of one table
 plan_facts            properties of a plan that decide how DataFusion may run it
 plan_nodes            its nodes and their expressions
