@@ -97,3 +97,19 @@ def test_neighbours_are_not_read_twice(tmp_path: Path) -> None:
         lake.create_table("t")
         found = lake.sql("SELECT * FROM t WHERE sorted >= 700 AND sorted < 2650")
         assert (len(found), found.report.tables[0].sifted_files) == (1950, 0)
+
+
+def test_no_index_is_asked_for_rows_that_a_scan_finds_soon(tmp_path: Path) -> None:
+    """Any ten rows with a frequent word are among the first thousand."""
+    (tmp_path / "t").mkdir()
+    for number in range(4):
+        texts = [f"{'often' if row % 3 else 'seldom'} {'once' if row == 77 else ''} {row}" for row in range(20_000)]
+        pq.write_table(pa.table({"text": texts}), tmp_path / f"t/{number}.parquet", write_page_index=True)
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("t")
+        lake.create_index("t", "text", kind="text")
+        for word, limit, used in (("often", " LIMIT 10", False), ("once", " LIMIT 10", True), ("once", "", True)):
+            found = lake.sql(f"SELECT text FROM t WHERE text_match(text, '{word}'){limit}")
+            assert len(found) == (10 if word == "often" else 4)
+            assert all(word in row["text"] for row in found.rows())
+            assert found.report.tables[0].indexes[0].used is used

@@ -419,6 +419,7 @@ class Engine:
             self._settings.range_limit,
             access == "pages",
             only,
+            request.limit,
         )
         pruning = prune(whole, context) if use_indexes else PruningResult(whole)
         unprunable = request.unprunable | (request.columns & snapshot.table.mixed)

@@ -22,6 +22,7 @@ class PruningContext:
 
     always   use indexes at any cost
     only     the only index to use
+    limit    how many of the rows that match are enough, if any of them will do
     """
 
     state: TableState
@@ -34,6 +35,7 @@ class PruningContext:
     range_limit: int
     always: bool = False
     only: str | None = None
+    limit: int | None = None
 
     @property
     def snapshot(self) -> Snapshot:

@@ -25,6 +25,8 @@ from needlepoint.tables import File, Index
 
 # A file in which other indexes selected fewer rows is not looked up.
 FEW_ROWS = 1000
+# If the first file has so many times the rows that a LIMIT wants, a scan finds them soon.
+PLENTY = 20
 
 
 def by_index(access: AccessPlan, context: PruningContext) -> StepResult:
@@ -35,8 +37,9 @@ def by_index(access: AccessPlan, context: PruningContext) -> StepResult:
     tally = _AnswerCounts()
     files = context.snapshot.files
     positions = [at for at in _worth_asking(access) if _has_any(files[at], usable)] if usable else []
-    narrowed = _ask_all(access, context, usable, positions, tally) if positions else access
-    unasked = ""
+    has_plenty = _has_plenty(context, usable, positions)
+    narrowed = _ask_all(access, context, usable, positions, tally) if positions and not has_plenty else access
+    unasked = "one file has many more rows than LIMIT wants: a scan is faster" if has_plenty else ""
     if usable and not positions:
         left = any(_has_any(files[at], usable) for at in np.flatnonzero(access.states).tolist())
         unasked = "other indexes leave few rows" if left else "none of the remaining files has an up-to-date index"
@@ -51,6 +54,15 @@ def _worth_asking(access: AccessPlan) -> list[int]:
 
 def _has_any(file: File, indexes: Sequence[Index]) -> bool:
     return any(index.id in file.indexed for index in indexes)
+
+
+def _has_plenty(context: PruningContext, indexes: Sequence[Index], positions: Sequence[int]) -> bool:
+    """Whether the first of several files has many more rows than a LIMIT wants."""
+    if context.limit is None or context.always or len(positions) < 2:
+        return False
+    asked = _FileAnswers(context, context.snapshot.files[positions[0]], indexes)
+    rows = asked.rows(without_not(context.predicate))
+    return rows is not None and rows.count > PLENTY * context.limit
 
 
 def _ask_all(
