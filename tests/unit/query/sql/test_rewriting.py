@@ -8,6 +8,7 @@ from tests.cases import cases
 from needlepoint.query.sql.rewriting.conditions import as_truths, with_hidden_constants
 from needlepoint.query.sql.rewriting.constants_last import with_constants_last
 from needlepoint.query.sql.rewriting.existence import as_count
+from needlepoint.query.sql.rewriting.instants import with_zones
 from needlepoint.query.sql.rewriting.lossy_casts import with_hidden_casts
 from needlepoint.query.sql.rewriting.null_safe import as_lists, spelled_out, with_parentheses
 from needlepoint.query.sql.rewriting.separate_lists import with_separate_lists
@@ -175,3 +176,14 @@ def test_exists_as_a_count() -> None:
     assert as_count('select not exists(WITH a AS (SELECT 1) SELECT * FROM a LIMIT 3) as "A b" ;') == (
         'SELECT count(*) = 0 AS "A b" FROM (SELECT 1 FROM (WITH a AS (SELECT 1) SELECT * FROM a LIMIT 3) LIMIT 1)'
     )
+
+
+def test_very_many_casts_of_one_value() -> None:
+    """A hostile query may have thousands; no more than a hundred are looked at."""
+    for rewrite, cast, call in (
+        (with_hidden_casts, "::BIGINT", "nullif("),
+        (with_zones, "::TIMESTAMP WITH TIME ZONE", "arrow_cast("),
+    ):
+        few, many = "SELECT a" + 3 * cast + " FROM t", "SELECT a" + 5000 * cast + " FROM t"
+        assert rewrite(few).count(call) == 3
+        assert 90 <= rewrite(many).count(call) <= 110

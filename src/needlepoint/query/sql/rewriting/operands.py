@@ -146,20 +146,23 @@ class Operands:
         >>> sql.words[sql.before_cast(len(sql.words) - 3)]
         'B'
         """
-        place = stop - 1
-        if self.word(place) == ")":
-            place = self._opened.get(place, -1)
-            if place > 0 and self.is_name(place - 1) and self.word(place - 1) not in _BEFORE_OPERAND:
+        for _ in range(_LONGEST):
+            place = stop - 1
+            if self.word(place) == ")":
+                place = self._opened.get(place, -1)
+                if place > 0 and self.is_name(place - 1) and self.word(place - 1) not in _BEFORE_OPERAND:
+                    place -= 1
+            elif place < 0 or not (self.is_name(place) or self.found[place]["text"]):
+                return None
+            while (self.word(place - 1), self.word(place)) in _TYPE_WORDS:
                 place -= 1
-        elif place < 0 or not (self.is_name(place) or self.found[place]["text"]):
-            return None
-        while (self.word(place - 1), self.word(place)) in _TYPE_WORDS:
-            place -= 1
-        if self.word(place - 1) == ":" and self.word(place - 2) == ":":
-            return self.before_cast(place - 2)
-        while place > 1 and self.word(place - 1) == "." and self.is_name(place - 2):
-            place -= 2
-        return place if place >= 0 else None
+            if self.word(place - 1) == ":" and self.word(place - 2) == ":":
+                stop = place - 2
+                continue
+            while place > 1 and self.word(place - 1) == "." and self.is_name(place - 2):
+                place -= 2
+            return place if place >= 0 else None
+        return None
 
     def left(self, stop: int) -> int | None:
         """The first token of the operand that ends here."""
