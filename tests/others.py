@@ -6,6 +6,7 @@ import datetime
 import random
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -83,3 +84,14 @@ def _shown(value: object) -> object:
     if isinstance(value, datetime.datetime):
         return value.isoformat()
     return value + 0.0 if isinstance(value, float) else value
+
+
+def rows_in_utc(table: pa.Table) -> list[tuple[Any, ...]]:
+    """Rows in one order, with times as microseconds in UTC."""
+    columns = [
+        column.cast(pa.timestamp("us", column.type.tz)).cast(pa.timestamp("us"))
+        if pa.types.is_timestamp(column.type)
+        else column
+        for column in table.columns
+    ]
+    return sorted(zip(*(column.to_pylist() for column in columns), strict=True), key=repr)

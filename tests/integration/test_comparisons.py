@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.cases import cases
+from tests.others import rows_in_utc
 
 import needlepoint
 from needlepoint.query.datafusion.planner import Planner
@@ -87,16 +88,6 @@ def value(chance: Random, column: str) -> str:
     return str(chance.choice((0, 1, -1, 5, 40, 100, 127, -128, 255, 256, 70_000, 10**17)))
 
 
-def rows(table: pa.Table) -> list[tuple[Any, ...]]:
-    columns = [
-        column.cast(pa.timestamp("us", column.type.tz)).cast(pa.timestamp("us"))
-        if pa.types.is_timestamp(column.type)
-        else column
-        for column in table.columns
-    ]
-    return sorted(zip(*(column.to_pylist() for column in columns), strict=True), key=repr)
-
-
 def for_duck(query: str) -> str:
     """In DuckDB, a literal with a zone is a TIMESTAMPTZ, or its zone is ignored."""
     return re.sub(r"TIMESTAMP ('[^']*(?:Z|[+-]\d\d:\d\d)')", r"TIMESTAMPTZ \1", query)
@@ -120,7 +111,7 @@ def test_same_answers_as_duckdb(lake: needlepoint.Lake, duck: duckdb.DuckDBPyCon
             expected = duck.sql(for_duck(query)).to_arrow_table()
         except duckdb.Error:
             continue
-        assert rows(lake.sql(query).to_arrow()) == rows(expected), query
+        assert rows_in_utc(lake.sql(query).to_arrow()) == rows_in_utc(expected), query
     assert len(planned) < asked
 
 
@@ -154,7 +145,7 @@ def test_planned_once(
     assert len(planned) == 1
     for other in others:
         query = f"SELECT i64, z, u8 FROM t WHERE {other}"
-        assert rows(lake.sql(query).to_arrow()) == rows(duck.sql(for_duck(query)).to_arrow_table())
+        assert rows_in_utc(lake.sql(query).to_arrow()) == rows_in_utc(duck.sql(for_duck(query)).to_arrow_table())
     assert (len(planned) == 1) == is_planned_once
 
 

@@ -13,6 +13,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.others import rows_in_utc
 
 import needlepoint
 from needlepoint.query import execution
@@ -105,20 +106,11 @@ def by_datafusion(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def rows(table: pa.Table) -> list[tuple[Any, ...]]:
-    stamps = [pa.types.is_timestamp(column.type) for column in table.columns]
-    columns = [
-        column.cast(pa.timestamp("us", column.type.tz)).cast(pa.timestamp("us")) if stamp else column
-        for column, stamp in zip(table.columns, stamps, strict=True)
-    ]
-    return sorted(zip(*(column.to_pylist() for column in columns), strict=True), key=repr)
-
-
 def check(world: World, query: str, parameters: dict[str, Any] | None = None) -> None:
     found = world.lake.sql(query, parameters).to_arrow()
     expected = world.duck.sql(query, params=parameters).to_arrow_table()
     assert found.schema.names == expected.schema.names
-    assert rows(found) == rows(expected)
+    assert rows_in_utc(found) == rows_in_utc(expected)
 
 
 @pytest.mark.parametrize("condition", WITHOUT)

@@ -6,12 +6,12 @@ import datetime
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.others import rows_in_utc
 
 import needlepoint
 from needlepoint import SqlError
@@ -125,18 +125,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def test_whole_queries(world: World, query: str) -> None:
     nine = datetime.datetime(2024, 3, 31, 9, tzinfo=datetime.timezone(datetime.timedelta(hours=3)))
     bound = {"p": nine} if "$p" in query else None
-    assert _rows(world.lake.sql(query, bound).to_arrow()) == _rows(world.duck.sql(query, params=bound).to_arrow_table())
-
-
-def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
-    """In UTC, in one order."""
-    columns = [
-        column.cast(pa.timestamp("us", column.type.tz)).cast(pa.timestamp("us"))
-        if pa.types.is_timestamp(column.type)
-        else column
-        for column in table.columns
-    ]
-    return sorted(zip(*(column.to_pylist() for column in columns), strict=True), key=repr)
+    assert rows_in_utc(world.lake.sql(query, bound).to_arrow()) == rows_in_utc(
+        world.duck.sql(query, params=bound).to_arrow_table()
+    )
 
 
 def test_columns_are_named_as_they_are_written(world: World) -> None:
