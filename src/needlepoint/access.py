@@ -16,9 +16,10 @@ All intervals are half-open, `start <= row < stop`, here and everywhere else.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -136,23 +137,149 @@ def _covered(left: Rows, right: Rows, times: int, joined: bool = True) -> Rows:
 
 Selection = Access | Rows
 
+# A place is a row of a table as one number: the position of its file, and in the lower bits the number of the row.
+ROW_BITS = 40
+_ROW = (1 << ROW_BITS) - 1
+
+
+class RowsByFile(Mapping[int, Rows]):
+    """Rows of several files, by the position of the file. `places` has them all, so that numpy handles the rows of a
+    thousand files at once.
+
+    >>> found = RowsByFile.of({2: Rows.of([3, 4]), 0: Rows.of([7])})
+    >>> {at: str(rows) for at, rows in found.items()}, found.counts.tolist(), found.count
+    ({0: '7-8', 2: '3-5'}, [1, 2], 3)
+    """
+
+    def __init__(self, places: Rows) -> None:
+        self.places = places
+
+    @classmethod
+    def of(cls, rows: Mapping[int, Rows]) -> RowsByFile:
+        """From the rows of each file; files without any are left out."""
+        if isinstance(rows, RowsByFile):
+            return rows
+        parts = [(at << ROW_BITS, rows[at]) for at in sorted(rows) if rows[at].count]
+        return cls._joined([Rows(each.starts + base, each.stops + base) for base, each in parts])
+
+    @classmethod
+    def at(cls, positions: RowNumbers, numbers: RowNumbers) -> RowsByFile:
+        """From the position of the file and the number of each row, in any order."""
+        return cls(Rows.of((positions << ROW_BITS) + numbers))
+
+    @classmethod
+    def through(cls, rows: Rows, positions: RowNumbers, ends: RowNumbers) -> RowsByFile:
+        """From rows of the files at these ascending positions with consecutive numbers; `ends` are the cumulated
+        numbers of rows.
+
+        >>> found = RowsByFile.through(Rows.of([3, 4, 5, 9]), np.array([0, 2, 7]), np.array([5, 6, 10]))
+        >>> {at: str(rows) for at, rows in found.items()}
+        {0: '3-5', 2: '0-1', 7: '3-4'}
+        """
+        firsts = np.concatenate(([0], ends[:-1]))
+        whole = _covered(rows, Rows(firsts, ends), times=2, joined=False)
+        owners = np.searchsorted(ends, whole.starts, side="right")
+        base = (positions[owners] << ROW_BITS) - firsts[owners]
+        return cls(Rows(whole.starts + base, whole.stops + base))
+
+    @classmethod
+    def _joined(cls, parts: Sequence[Rows]) -> RowsByFile:
+        """Rows of files that follow one another."""
+        if len(parts) == 1:
+            return cls(parts[0])
+        nothing = np.empty(0, np.int64)
+        starts = np.concatenate([nothing, *(each.starts for each in parts)])
+        return cls(Rows(starts, np.concatenate([nothing, *(each.stops for each in parts)])))
+
+    @classmethod
+    def united(cls, parts: Sequence[RowsByFile]) -> RowsByFile:
+        """Rows of different files."""
+        filled = [each for each in parts if len(each.places.starts)] or [*parts[:1]]
+        if len(filled) == 1:
+            return filled[0]
+        joined = cls._joined([each.places for each in filled]).places
+        order = np.argsort(joined.starts, kind="stable")
+        return cls(Rows(joined.starts[order], joined.stops[order]))
+
+    @cached_property
+    def _firsts(self) -> RowNumbers:
+        """Where the ranges of each file begin, and the number of ranges."""
+        owners = self.places.starts >> ROW_BITS
+        begins = np.flatnonzero(owners[1:] != owners[:-1]) + 1
+        return np.concatenate(([0], begins, [len(owners)])) if len(owners) else np.zeros(1, np.int64)
+
+    @cached_property
+    def positions(self) -> RowNumbers:
+        """Of the files, ascending."""
+        return self.places.starts[self._firsts[:-1]] >> ROW_BITS
+
+    @cached_property
+    def _numbers(self) -> dict[int, int]:
+        return {position: number for number, position in enumerate(self.positions.tolist())}
+
+    @cached_property
+    def counts(self) -> RowNumbers:
+        """How many rows of each file."""
+        lengths = self.places.stops - self.places.starts
+        return np.add.reduceat(lengths, self._firsts[:-1]) if len(lengths) else lengths
+
+    @cached_property
+    def ranges(self) -> RowNumbers:
+        """How many ranges of rows of each file."""
+        return np.diff(self._firsts)
+
+    @property
+    def count(self) -> int:
+        return self.places.count
+
+    def numbers(self) -> list[RowNumbers]:
+        """The numbers of the rows of each file, ascending."""
+        found = self.places.numbers() & _ROW
+        ends = [0, *np.cumsum(self.counts).tolist()]
+        return [found[first:end] for first, end in pairwise(ends)]
+
+    def only(self, chosen: npt.NDArray[np.bool_]) -> RowsByFile:
+        """Those of the chosen of these files."""
+        if chosen.all():
+            return self
+        kept = np.repeat(chosen, self.ranges)
+        return RowsByFile(Rows(self.places.starts[kept], self.places.stops[kept]))
+
+    def __getitem__(self, position: int) -> Rows:
+        number = self._numbers[position]
+        first, last = self._firsts[number], self._firsts[number + 1]
+        base = position << ROW_BITS
+        return Rows(self.places.starts[first:last] - base, self.places.stops[first:last] - base)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._firsts) - 1
+
+    def __contains__(self, position: object) -> bool:
+        return position in self._numbers
+
+
+_NO_ROWS = RowsByFile(Rows(np.empty(0, np.int64), np.empty(0, np.int64)))
+
 SKIPPED, SCANNED, SOME_ROWS = 0, 1, 2  # the states of files in an access plan
 
 
 @dataclass(frozen=True, slots=True)
 class AccessPlan:
-    """One selection for each file of a snapshot, in the snapshot's order: states in an array, and `rows` by place for
-    the files of which only some are read. Tables have many files and lookups few rows.
+    """One selection for each file of a snapshot, in the snapshot's order: states in an array, and `rows` of the files
+    of which only some are read. Tables have many files and lookups few rows.
 
     The rows of files in `inexact` come from bounds, and most of them may not match; others come from an index."""
 
     states: npt.NDArray[np.int8]
-    rows: Mapping[int, Rows]
+    rows: RowsByFile
     inexact: frozenset[int] = frozenset()
 
     @classmethod
     def scan_all(cls, files: int) -> AccessPlan:
-        return cls(np.full(files, SCANNED, np.int8), {})
+        return cls(np.full(files, SCANNED, np.int8), _NO_ROWS)
 
     def selection(self, position: int) -> Selection:
         if position in self.rows:
@@ -161,54 +288,56 @@ class AccessPlan:
 
     def without(self, files: npt.NDArray[np.bool_]) -> AccessPlan:
         """Nothing of these files."""
+        if not files.any():
+            return self
         states = np.where(files, np.int8(SKIPPED), self.states)
-        left = {at: rows for at, rows in self.rows.items() if not files[at]}
+        left = self.rows.only(~files[self.rows.positions])
         return AccessPlan(states, left, self.inexact.intersection(left))
 
     def only(self, files: npt.NDArray[np.bool_], rows: Mapping[int, Rows]) -> AccessPlan:
         """Of these files only these rows; of the others what was read before."""
-        plan = self.without(files)
-        states, found = plan.states, dict(plan.rows)
-        for position, wanted in rows.items():
-            before = self.selection(position)
-            if not files[position] or before is Access.SKIP:
-                continue
-            both = wanted if before is Access.SCAN else before & wanted
-            if both.count:
-                states[position], found[position] = SOME_ROWS, both
+        plan, wanted = self.without(files), RowsByFile.of(rows)
+        before = np.where(files, self.states, np.int8(SKIPPED))[wanted.positions]
+        parts = [plan.rows, wanted.only(before == SCANNED)]
+        if (before == SOME_ROWS).any():
+            parts.append(RowsByFile(self.rows.only(files[self.rows.positions]).places & wanted.places))
+        found = RowsByFile.united(parts)
+        states = plan.states.copy()
+        states[found.positions] = SOME_ROWS
         return AccessPlan(states, found, plan.inexact)
 
-    def narrowed(self, rows: Mapping[int, Rows]) -> AccessPlan:
+    def narrowed(self, rows: Mapping[int, Rows], also: npt.NDArray[np.int64] | None = None) -> AccessPlan:
         """Of the files named only these rows, where bounds say so: a reader looks at them again before it reads more.
+        Nothing of those with no rows, and of those at the positions `also` that have no rows here.
 
         Files that are not named stay as they are.
         """
-        if not rows:
+        if also is None:
+            also = np.fromiter(rows, np.int64, len(rows))
+        if not len(also):
             return self
-        states, found, inexact = self.states.copy(), dict(self.rows), set(self.inexact)
-        for position, wanted in rows.items():
-            before = self.selection(position)
-            both = wanted if before is Access.SCAN else before & wanted if isinstance(before, Rows) else None
-            if both is None or not both.count:
-                states[position] = SKIPPED
-                found.pop(position, None)
-                inexact.discard(position)
-            else:
-                states[position], found[position] = SOME_ROWS, both
-                inexact.add(position)
-        return AccessPlan(states, found, frozenset(inexact))
+        files = np.zeros(len(self.states), np.bool_)
+        files[also] = True
+        plan = self.only(files, rows)
+        inexact = plan.inexact.union(also[plan.states[also] == SOME_ROWS].tolist())
+        return AccessPlan(plan.states, plan.rows, inexact)
 
     def also(self, rows: Mapping[int, Rows]) -> AccessPlan:
         """These rows of files of which nothing else is read; bounds say that they may match."""
         if not rows:
             return self
+        more = RowsByFile.of(rows)
         states = self.states.copy()
-        states[list(rows)] = SOME_ROWS
-        return AccessPlan(states, {**self.rows, **rows}, self.inexact | rows.keys())
+        states[more.positions] = SOME_ROWS
+        return AccessPlan(states, RowsByFile.united([self.rows, more]), self.inexact.union(more))
 
     def widened(self, rows: Mapping[int, Rows]) -> AccessPlan:
         """These rows, more than before, of files of which only some are read."""
-        return AccessPlan(self.states, {**self.rows, **rows}, self.inexact | rows.keys()) if rows else self
+        if not rows:
+            return self
+        more = RowsByFile.of(rows)
+        others = self.rows.only(~np.isin(self.rows.positions, more.positions))
+        return AccessPlan(self.states, RowsByFile.united([others, more]), self.inexact.union(more))
 
     def narrowable(self) -> list[int]:
         """Positions of the files of which all is read, or what bounds let through: those that can be narrowed more."""
@@ -217,15 +346,14 @@ class AccessPlan:
 
     def count(self, file_rows: RowNumbers) -> int:
         """How many rows are read, given how many each file has."""
-        return int(file_rows[self.states == SCANNED].sum()) + sum(rows.count for rows in self.rows.values())
+        return int(file_rows[self.states == SCANNED].sum()) + self.rows.count
 
     def scanning(self, positions: Iterable[int]) -> AccessPlan:
         """These files whole, where something of them is read at all."""
-        states, rows = self.states.copy(), dict(self.rows)
-        for position in positions:
-            if rows.pop(position, None) is not None:
-                states[position] = SCANNED
-        return AccessPlan(states, rows, self.inexact.intersection(rows))
+        whole = np.isin(self.rows.positions, list(positions))
+        states, left = self.states.copy(), self.rows.only(~whole)
+        states[self.rows.positions[whole]] = SCANNED
+        return AccessPlan(states, left, self.inexact.intersection(left))
 
     def by_rows(self, file_rows: RowNumbers) -> AccessPlan:
         """All rows of files that would be scanned, given how many each has.
@@ -234,10 +362,18 @@ class AccessPlan:
         >>> plan.scanned(), {at: str(rows) for at, rows in plan.rows.items()}
         ([], {1: '0-7'})
         """
-        whole = {at: Rows(np.array([0]), file_rows[at : at + 1]) for at in self.scanned() if file_rows[at]}
+        whole = np.flatnonzero((self.states == SCANNED) & (file_rows > 0))
+        places = Rows(whole << ROW_BITS, (whole << ROW_BITS) + file_rows[whole])
         states = np.where(self.states == SCANNED, np.int8(SKIPPED), self.states)
-        states[list(whole)] = SOME_ROWS
-        return AccessPlan(states, {**self.rows, **whole}, self.inexact)
+        states[whole] = SOME_ROWS
+        return AccessPlan(states, RowsByFile.united([self.rows, RowsByFile(places)]), self.inexact)
+
+    def of_files(self, positions: RowNumbers) -> AccessPlan:
+        """The plan for the files at these positions, in this order."""
+        numbers = {position: number for number, position in enumerate(positions.tolist())}
+        rows = {numbers[position]: rows for position, rows in self.rows.items() if position in numbers}
+        inexact = frozenset(numbers[position] for position in self.inexact if position in numbers)
+        return AccessPlan(self.states[positions], RowsByFile.of(rows), inexact)
 
     def kept(self) -> int:
         """How many files something is read of."""

@@ -34,10 +34,10 @@ from needlepoint.query import (
     CODECS_BY_NUMBER,
     ENTRY_BYTES,
     Costs,
+    FileSizes,
     keep_costs,
     machine_name,
     measured_costs,
-    whole,
 )
 from needlepoint.settings import Settings
 
@@ -274,16 +274,16 @@ def _scan_reads(lake: Lake, ask: _Ask) -> dict[str, float]:
         cached = lake.engine.cards.cached(file)
         assert cached is not None
         for columns in (("id",), ("id", "code"), ("id", "title"), ("id", "code", "title")):
-            read = whole(cached, columns)
+            read = FileSizes.of([cached], columns).whole()
             factors = {
                 "base": 1.0,
-                "scan_page": read.pages,
-                "scan_byte": read.bytes,
-                "scan_cell": read.values,
-                "scan_text": read.texts,
+                "scan_page": float(read.pages[0]),
+                "scan_byte": float(read.bytes[0]),
+                "scan_cell": float(read.values[0]),
+                "scan_text": float(read.texts[0]),
             }
-            if read.codec:
-                factors[f"scan_{CODECS_BY_NUMBER[read.codec]}_byte"] = read.bytes
+            if codec := int(read.codec[0]):
+                factors[f"scan_{CODECS_BY_NUMBER[codec]}_byte"] = factors["scan_byte"]
             where = " OR ".join(conditions[name] for name in columns)
             measured.append((factors, ask(f"SELECT id FROM {table} WHERE {where}")))
     found = fit(measured, {**USUAL, "base": 2e-3})

@@ -38,7 +38,7 @@ from needlepoint.query.pruning.result import PruningResult
 from needlepoint.query.report.explain import Report, TableReport
 from needlepoint.query.result import Result
 from needlepoint.query.running import Limits, RunningQuery
-from needlepoint.query.scan.cost_model import whole
+from needlepoint.query.scan.cost_model import FileSizes
 from needlepoint.query.scan.costs import (
     CODECS_BY_NUMBER,
     ENTRY_BYTES,
@@ -80,6 +80,7 @@ __all__ = [
     "ENTRY_BYTES",
     "Engine",
     "Explain",
+    "FileSizes",
     "IndexCache",
     "Limits",
     "MatchedRows",
@@ -117,5 +118,4 @@ __all__ = [
     "split",
     "tokens",
     "verify",
-    "whole",
 ]

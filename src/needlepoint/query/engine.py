@@ -68,10 +68,11 @@ from needlepoint.query.report.explain import Report
 from needlepoint.query.report.query_history import QueryHistory
 from needlepoint.query.result import Result
 from needlepoint.query.running import Limits, OutOfMemory, RunningQueries, RunningQuery
+from needlepoint.query.scan.access_choice import WORTH_SECONDS, choose_access
 from needlepoint.query.scan.cost_model import NativeFilter, row_seconds
 from needlepoint.query.scan.costs import costs_of
 from needlepoint.query.scan.held_files import QueryRetries, hold
-from needlepoint.query.scan.scan_plan import WORTH_SECONDS, ScanMetrics, ScanPlan, choose_access
+from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
 from needlepoint.query.scan.table_provider import as_frame, check_counted, check_present, empty_batch
 from needlepoint.query.sql.parameters import check_parameters
 from needlepoint.query.sql.predicate_extraction import Request, everything

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from needlepoint.access import Rows
 from needlepoint.errors import FileChanged, NeedlepointError, UsageError
 from needlepoint.indexes.key import encode, rows_by_file
 from needlepoint.objects import is_url
@@ -38,7 +37,7 @@ from needlepoint.query.pruning.key_step import FEW_VALUES
 from needlepoint.query.report.explain import Report
 from needlepoint.query.report.table_report import table_map, table_report
 from needlepoint.query.result import ReadBytes, Result
-from needlepoint.query.scan.cost_model import by_pages
+from needlepoint.query.scan.cost_model import FileSizes
 from needlepoint.query.scan.costs import shared
 from needlepoint.query.scan.held_files import is_holding
 from needlepoint.query.scan.page_reader import complete_rows, matching_rows, read_pages
@@ -277,11 +276,10 @@ class PointLookups:
     def _is_faster(self, wanted: Sequence[FileRows], names: Sequence[str], location: str) -> bool:
         """Whether reading pages takes less time than starting a scan of the files, however little that reads."""
         costs = self._engine.costs.of(location)
-        seconds = 0.0
-        for each in wanted:
-            stored = [name for name in names if each.cached.card.has(name)]
-            seconds += by_pages(each.cached, stored, Rows.of(each.rows)).seconds(costs)
-        return seconds <= costs.plan + costs.scan + shared(len(wanted) * costs.scan_file, len(wanted))
+        rows = np.array([len(each.rows) for each in wanted])
+        pages = FileSizes.of([each.cached for each in wanted], names).by_pages(rows, rows)
+        scan = costs.plan + costs.scan + shared(len(wanted) * costs.scan_file, len(wanted))
+        return bool(pages.seconds(costs).sum() <= scan)
 
 
 def read_rows(

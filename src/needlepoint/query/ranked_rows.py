@@ -12,14 +12,13 @@ If fewer rows have one of the words, others follow with a score of 0, in any ord
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from needlepoint.access import SCANNED, SKIPPED, AccessPlan, RowNumbers, Rows
+from needlepoint.access import SCANNED, SKIPPED, AccessPlan, RowNumbers, Rows, RowsByFile
 from needlepoint.errors import NeedlepointError
 from needlepoint.indexes.text import (
     AllOf,
@@ -209,13 +208,11 @@ def _narrowed(
     )
 
 
-def by_file(rows: RowNumbers, state: TableState) -> dict[int, Rows]:
+def by_file(rows: RowNumbers, state: TableState) -> RowsByFile:
     """The rows of each file, by its position."""
-    firsts, rows = first_rows(state), np.sort(rows)
+    firsts = first_rows(state)
     owners = np.searchsorted(firsts, rows, "right") - 1
-    edges = np.flatnonzero(np.diff(owners, prepend=-1, append=-1)).tolist()
-    found = itertools.pairwise(edges)
-    return {int(owners[at]): Rows.of(rows[at:end] - firsts[owners[at]]) for at, end in found}
+    return RowsByFile.at(owners, rows - firsts[owners])
 
 
 def _explained(

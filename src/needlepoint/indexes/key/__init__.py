@@ -8,7 +8,7 @@ payload   the keys of one file, embedded in it
 """
 
 from needlepoint.indexes.key.build import entries_of, sorted_by_key, sorted_once
-from needlepoint.indexes.key.encoding import encode, files_of, key_bytes, rows_by_file
+from needlepoint.indexes.key.encoding import encode, files_of, key_bytes, rows_by_file, split_locations
 from needlepoint.indexes.key.search import first_bytes_of, keys_of, range_of, values_of
 
 __all__ = [
@@ -22,5 +22,6 @@ __all__ = [
     "rows_by_file",
     "sorted_by_key",
     "sorted_once",
+    "split_locations",
     "values_of",
 ]

@@ -142,10 +142,14 @@ def files_of(entries: Entries) -> npt.NDArray[np.int64]:
     return np.ascontiguousarray(entries[:, -8:-4]).view(">u4").ravel().astype(np.int64)
 
 
+def split_locations(locations: Locations) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The ids of the files, and the numbers of the rows."""
+    return (locations >> np.uint64(32)).astype(np.int64), (locations & np.uint64(0xFFFFFFFF)).astype(np.int64)
+
+
 def rows_by_file(locations: Locations) -> dict[int, npt.NDArray[np.int64]]:
     """Locations are ascending, so the rows of a file are consecutive."""
-    owners = (locations >> np.uint64(32)).astype(np.int64)
-    rows = (locations & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    owners, rows = split_locations(locations)
     if len(owners) == 0 or owners[0] == owners[-1]:
         return {int(owners[0]): rows} if len(owners) else {}
     starts = np.flatnonzero(np.diff(owners, prepend=-1))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import NamedTuple
@@ -195,7 +195,7 @@ class CachedCard:
     and it was scanned because its dictionaries were not decoded yet.
     """
 
-    __slots__ = ("_plans", "_sizes", "card", "declined", "filters")
+    __slots__ = ("_numbers", "_plans", "_sizes", "card", "declined", "filters")
 
     def __init__(self, card: FileCard) -> None:
         self.card = card
@@ -203,6 +203,7 @@ class CachedCard:
         self.declined = False
         self._plans: dict[tuple[str, ...], ColumnsPlan] = {}
         self._sizes: dict[tuple[str, ...], ColumnSizes] = {}
+        self._numbers: dict[tuple[str, ...], tuple[int, ...]] = {}
 
     def plan(self, columns: tuple[str, ...]) -> ColumnsPlan:
         """How to read these top-level columns. KeyError when the file lacks one."""
@@ -222,6 +223,23 @@ class CachedCard:
             if len(self._sizes) >= _MOST_PLANS:
                 self._sizes.clear()
             self._sizes[columns] = found
+        return found
+
+    def present(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """Those of these columns that the file has."""
+        return tuple(name for name in columns if self.card.has(name))
+
+    def numbers(self, columns: tuple[str, ...]) -> tuple[int, ...]:
+        """The number of rows, how many of these columns the file has, and their sizes: one line of `FileSizes`."""
+        found = self._numbers.get(columns)
+        if found is None:
+            present = self.present(columns)
+            size = self.sizes(present)
+            sums = (size.leaves, size.chunks, size.pages, size.bytes, size.dictionaries, size.texts)
+            found = (self.card.num_rows, len(present), *sums, size.text_dictionaries, size.codec, int(size.indexed))
+            if len(self._numbers) >= _MOST_PLANS:
+                self._numbers.clear()
+            self._numbers[columns] = found
         return found
 
 

@@ -97,6 +97,27 @@ class TableState:
         return {file.id: position for position, file in enumerate(self.snapshot.files) if file.id is not None}
 
     @cached_property
+    def _ids(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The ids of all files that have one, ascending, and their positions."""
+        ids = np.fromiter(self.positions, np.int64, len(self.positions))
+        order = np.argsort(ids, kind="stable")
+        return ids[order], np.fromiter(self.positions.values(), np.int64, len(ids))[order]
+
+    def positions_of(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The position of each file with such an id; -1 if there is none."""
+        known, positions = self._ids
+        if not len(known):
+            return np.full(len(ids), -1)
+        places = np.minimum(np.searchsorted(known, ids), len(known) - 1)
+        return np.where(known[places] == ids, positions[places], -1)
+
+    @cached_property
+    def row_limits(self) -> npt.NDArray[np.int64]:
+        """The rows of each file; any number of them if unknown."""
+        unlimited = np.iinfo(np.int64).max
+        return np.array([unlimited if file.rows is None else file.rows for file in self.snapshot.files], np.int64)
+
+    @cached_property
     def file_rows(self) -> npt.NDArray[np.int64]:
         """The rows of each file; 0 if unknown."""
         return np.array([file.rows or 0 for file in self.snapshot.files], np.int64)

@@ -10,7 +10,7 @@ from needlepoint.predicate import Predicate, leaves
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.cache.index_cache import IndexCache
 from needlepoint.query.cache.table_state import TableState
-from needlepoint.query.scan.cost_model import row_seconds, whole
+from needlepoint.query.scan.cost_model import FileSizes, row_seconds
 from needlepoint.query.scan.costs import ZSTD, Costs
 from needlepoint.stores import KeyStore
 from needlepoint.tables import File, Index, Snapshot
@@ -54,6 +54,7 @@ class PruningContext:
         if cached is None:
             return self.costs.scan_file + file.identity.size * self.costs.scanned_byte(ZSTD)
         conditions = list(leaves(self.predicate))
-        asked = sorted({leaf.column for leaf in conditions if cached.card.has(leaf.column)})
+        asked = sorted({leaf.column for leaf in conditions})
         evaluating = row_seconds(conditions, self.costs) * cached.card.num_rows
-        return whole(cached, asked).scan_seconds(self.costs) + evaluating
+        (seconds,) = FileSizes.of([cached], asked).whole().scan_seconds(self.costs).tolist()
+        return float(seconds + evaluating)

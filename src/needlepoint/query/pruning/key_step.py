@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from needlepoint.access import AccessPlan, Rows
+from needlepoint.access import AccessPlan, RowsByFile
 from needlepoint.errors import NeedlepointError
 from needlepoint.indexes import keeps_entries
-from needlepoint.indexes.key import key_bytes, keys_of, range_of, rows_by_file
+from needlepoint.indexes.key import key_bytes, keys_of, range_of, split_locations
 from needlepoint.predicate import Compare, Condition, In, IsNull, Ordinal, Predicate, StartsWith, fold, leaves
 from needlepoint.printable import count
 from needlepoint.query.pruning.context import PruningContext
@@ -41,17 +41,16 @@ def by_key(access: AccessPlan, context: PruningContext) -> StepResult:
     uses = search.uses()
     if found is None:
         return StepResult(access, uses)
-    rows = {}
-    for file_id, numbers in rows_by_file(found.locations).items():
-        position = context.state.positions.get(file_id)
-        if position is None:
-            continue  # a replaced or removed file
-        file = context.snapshot.files[position]
-        if file.rows is not None and numbers[-1] >= file.rows:
-            why = f"it names row {numbers[-1]} of {file.path}, which has {file.rows}"
-            return StepResult(access, tuple(_disbelieved(use, why) for use in uses))
-        rows[position] = Rows.of(numbers)
-    return StepResult(access.only(found.covered, rows), uses)
+    files, numbers = split_locations(found.locations)
+    positions = context.state.positions_of(files)
+    known = positions >= 0  # the others are replaced or removed files
+    positions, numbers = positions[known], numbers[known]
+    beyond = np.flatnonzero(numbers >= context.state.row_limits[positions])
+    if len(beyond):
+        file = context.snapshot.files[positions[beyond[0]]]
+        why = f"it names row {numbers[beyond[0]]} of {file.path}, which has {file.rows}"
+        return StepResult(access, tuple(_disbelieved(use, why) for use in uses))
+    return StepResult(access.only(found.covered, RowsByFile.at(positions, numbers)), uses)
 
 
 def _disbelieved(use: IndexUse, why: str) -> IndexUse:

@@ -13,7 +13,7 @@ from functools import partial, reduce
 
 import numpy as np
 
-from needlepoint.access import AccessPlan, Rows
+from needlepoint.access import ROW_BITS, AccessPlan, Rows, RowsByFile
 from needlepoint.errors import NeedlepointError
 from needlepoint.indexes import ZoneMap, may_match
 from needlepoint.objects import concurrently, is_url, open_object
@@ -113,7 +113,7 @@ def by_bloom(access: AccessPlan, context: PruningContext) -> StepResult:
     """The bloom filters in the files: row group 3 has no id = 35. Each value costs 32 bytes per row group."""
     asked = {leaf.column for leaf in leaves(context.predicate) if isinstance(leaf, In) or _is_equality(leaf)}
     files = context.snapshot.files
-    positions = [at for at in access.narrowable() if asked & files[at].blooms] if asked else []
+    positions = [at for at in _narrowable(access, files) if asked & files[at].blooms] if asked else []
     if not positions:
         return StepResult(access)
     found = _ask_filters(access, context, positions)
@@ -169,9 +169,17 @@ def by_page(access: AccessPlan, context: PruningContext) -> StepResult:
     found = _PageRows(looked, ends).rows(without_not(context.predicate))
     if found is None:
         return StepResult(access)
-    totals = np.diff(ends, prepend=0).tolist()
-    parts = zip(looked.positions, found.split(ends), totals, strict=True)
-    return StepResult(access.narrowed({position: rows for position, rows, total in parts if rows.count < total}))
+    positions = np.array(looked.positions)
+    rows = RowsByFile.through(found, positions, ends)
+    left = np.zeros(len(positions), np.int64)
+    left[np.searchsorted(positions, rows.positions)] = rows.counts
+    fewer = positions[left < np.diff(ends, prepend=0)]
+    return StepResult(access.narrowed(rows.only(np.isin(rows.positions, fewer)), fewer))
+
+
+def _narrowable(access: AccessPlan, files: Sequence[File]) -> list[int]:
+    """Positions of files that can be narrowed more. A damaged file may claim more rows than a plan can number."""
+    return [at for at in access.narrowable() if (files[at].rows or 0) < 1 << ROW_BITS]
 
 
 class _ZoneMaps:
@@ -192,7 +200,8 @@ class _ZoneMaps:
         files = context.snapshot.files
         partitions = context.snapshot.table.partitions
         columns = [name for name in _asked(context) if name not in partitions and name in context.state.types]
-        positions = [at for at in access.narrowable() if files[at].has_card and worth(files[at])] if columns else []
+        known = _narrowable(access, files) if columns else []
+        positions = [at for at in known if files[at].has_card and worth(files[at])]
         if not positions:
             return None
         chosen = [files[at] for at in positions]

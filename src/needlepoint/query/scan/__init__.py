@@ -1,7 +1,8 @@
 """Reading what pruning left.
 
 scan_plan             what to read of a table
-cost_model            pages, row groups or a native scan: the fastest
+access_choice         pages, row groups or a native scan: the fastest
+cost_model            how long each of them takes
 costs                 what reads cost on this machine
 page_reader           reads rows by page
 late_materialization  evaluates the predicate before the other columns are read

@@ -5,16 +5,18 @@
     scan        DataFusion opens the file and reads what its own pruning leaves
 
 Estimates use the card only: numbers of pages, bytes, requests and values, and the codec. They are multiplied by the
-costs of the machine (costs.py). What all three have in common, such as the rows of the result, is left out.
+costs of the machine (costs.py). What all three have in common, such as the rows of the result, is left out. Numbers are
+arrays over files, since a lookup may touch a thousand of them.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from needlepoint.access import Rows
 from needlepoint.parquet import CachedCard
@@ -22,78 +24,119 @@ from needlepoint.parquet.format import Int64Array
 from needlepoint.predicate import Leaf, Like, TextMatch
 from needlepoint.query.scan.costs import ENTRY_BYTES, Costs
 
+Numbers = Any
+"""A number, or an array of one for each file."""
+
+Mask = npt.NDArray[np.bool_]
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The work of reading some rows of some columns of a file. `texts` are those of the `values` that have no fixed
-    size; entries of dictionaries count as values. `codec` is Parquet's number."""
+    """The work of reading some rows of some columns of a file, or of several. `texts` are those of the `values` that
+    have no fixed size; entries of dictionaries count as values. `codec` is Parquet's number."""
 
-    pages: float
-    requests: float
-    bytes: float
-    values: float
-    texts: float = 0.0
-    codec: int = 0
+    pages: Numbers
+    requests: Numbers
+    bytes: Numbers
+    values: Numbers
+    texts: Numbers = 0.0
+    codec: Numbers = 0
 
-    def seconds(self, costs: Costs) -> float:
+    def seconds(self, costs: Costs) -> Numbers:
         """By page."""
-        decoding = self.pages * costs.page_of(self.codec) + self.values * costs.value + self.texts * costs.text
-        return costs.file + self.requests * costs.request + decoding + self.bytes * costs.byte_of(self.codec)
+        page, byte = _by_codec(costs.page_of, self.codec), _by_codec(costs.byte_of, self.codec)
+        decoding = self.pages * page + self.values * costs.value + self.texts * costs.text
+        return costs.file + self.requests * costs.request + decoding + self.bytes * byte
 
-    def scan_seconds(self, costs: Costs) -> float:
+    def scan_seconds(self, costs: Costs) -> Numbers:
         """By DataFusion."""
         decoding = self.pages * costs.scan_page + self.values * costs.scan_cell + self.texts * costs.scan_text
-        return costs.scan_file + decoding + self.bytes * costs.scan_byte_of(self.codec)
+        return costs.scan_file + decoding + self.bytes * _by_codec(costs.scan_byte_of, self.codec)
 
     def with_other(self, other: Estimate) -> Estimate:
-        """Both, of other columns of the same file."""
+        """Both, of other columns of the same files."""
         return Estimate(
             self.pages + other.pages,
             self.requests + other.requests,
             self.bytes + other.bytes,
             self.values + other.values,
             self.texts + other.texts,
-            self.codec or other.codec,
+            np.where(self.codec == 0, other.codec, self.codec),
         )
 
-
-_NOTHING = Estimate(0, 0, 0, 0)
-
-
-def by_pages(cached: CachedCard, columns: Sequence[str], rows: Rows) -> Estimate:
-    """The estimate for row ranges anywhere in the file. It assumes pages of equal size, so it takes only a few sums."""
-    size = cached.sizes(tuple(columns))
-    if not size.pages:
-        return _NOTHING
-    ranges, share = len(rows.starts), rows.count / max(1, cached.card.num_rows)
-    per_column = size.pages / size.leaves
-    # Each range starts inside a page and covers its share of the others; no page is read twice.
-    begun = per_column * -math.expm1(-ranges / per_column)
-    pages = min(size.pages, size.leaves * (begun + share * per_column))
-    chunks = min(size.chunks, size.leaves * ranges)
-    read, opened = pages / size.pages, chunks / size.chunks
-    requests = min(pages, size.leaves * ranges) + (chunks if size.dictionaries else 0)
-    return Estimate(
-        pages,
-        requests,
-        size.bytes * read + size.dictionaries * opened,
-        cached.card.num_rows * size.leaves * read + size.dictionaries * opened / ENTRY_BYTES,
-        cached.card.num_rows * size.texts * read + size.text_dictionaries * opened / ENTRY_BYTES,
-        size.codec,
-    )
+    def where(self, chosen: Mask, other: Estimate) -> Estimate:
+        """This one for the chosen files, and the other for the rest."""
+        if chosen.all():
+            return self
+        pairs = ((getattr(self, each.name), getattr(other, each.name)) for each in fields(self))
+        return Estimate(*(np.where(chosen, own, others) for own, others in pairs))
 
 
-def whole(cached: CachedCard, columns: Sequence[str], share: float = 1.0, more_values: float = 0.0) -> Estimate:
-    """The estimate for whole row groups: all of them, or this share, and so many values more."""
-    size = cached.sizes(tuple(columns))
-    return Estimate(
-        size.pages * share,
-        size.chunks * share,
-        (size.bytes + size.dictionaries) * share,
-        (cached.card.num_rows * size.leaves + size.dictionaries / ENTRY_BYTES) * share + more_values,
-        (cached.card.num_rows * size.texts + size.text_dictionaries / ENTRY_BYTES) * share,
-        size.codec,
-    )
+def _by_codec(cost: Callable[[int], float], codec: Numbers) -> Numbers:
+    """What something costs for each codec."""
+    if not isinstance(codec, np.ndarray):
+        return cost(codec)
+    kinds = set(codec.tolist())
+    if len(kinds) == 1:
+        return cost(kinds.pop())
+    return np.select([codec == kind for kind in kinds], [cost(kind) for kind in kinds])
+
+
+@dataclass(frozen=True, slots=True)
+class FileSizes:
+    """Several files: the number of their rows, and sums over those of some columns that each has (ColumnSizes)."""
+
+    num_rows: Numbers
+    columns: Numbers
+    leaves: Numbers
+    chunks: Numbers
+    pages: Numbers
+    bytes: Numbers
+    dictionaries: Numbers
+    texts: Numbers
+    text_dictionaries: Numbers
+    codec: Int64Array = field(kw_only=True)
+    indexed: Mask = field(kw_only=True)
+
+    @classmethod
+    def of(cls, files: Sequence[CachedCard], columns: Sequence[str]) -> FileSizes:
+        asked = tuple(columns)
+        lines = np.array([each.numbers(asked) for each in files], np.int64).reshape(len(files), -1)
+        *sums, codec, indexed = lines.T
+        return cls(*np.array(sums, np.float64), codec=codec, indexed=indexed > 0)
+
+    def by_pages(self, rows: Numbers, ranges: Numbers) -> Estimate:
+        """The estimate for so many rows in so many ranges anywhere in each file. It assumes pages of equal size, so it
+        takes only a few sums."""
+        leaves = np.maximum(self.leaves, 1)
+        per_column = np.maximum(self.pages, 1) / leaves
+        # Each range starts inside a page and covers its share of the others; no page is read twice.
+        begun = per_column * -np.expm1(-ranges / per_column)
+        share = rows / np.maximum(self.num_rows, 1)
+        pages = np.minimum(self.pages, self.leaves * (begun + share * per_column))
+        chunks = np.minimum(self.chunks, self.leaves * ranges)
+        read = pages / np.maximum(self.pages, 1)
+        opened = chunks / np.maximum(self.chunks, 1) * self.dictionaries
+        opened_texts = chunks / np.maximum(self.chunks, 1) * self.text_dictionaries
+        return Estimate(
+            pages,
+            np.minimum(pages, self.leaves * ranges) + np.where(self.dictionaries > 0, chunks, 0),
+            self.bytes * read + opened,
+            self.num_rows * self.leaves * read + opened / ENTRY_BYTES,
+            self.num_rows * self.texts * read + opened_texts / ENTRY_BYTES,
+            self.codec,
+        )
+
+    def whole(self, share: Numbers = 1.0, more_values: Numbers = 0.0) -> Estimate:
+        """The estimate for whole row groups: all of them, or this share, and so many values more."""
+        return Estimate(
+            self.pages * share,
+            self.chunks * share,
+            (self.bytes + self.dictionaries) * share,
+            (self.num_rows * self.leaves + self.dictionaries / ENTRY_BYTES) * share + more_values,
+            (self.num_rows * self.texts + self.text_dictionaries / ENTRY_BYTES) * share,
+            self.codec,
+        )
 
 
 def overlaps(first_row: Int64Array, rows: Rows) -> Int64Array:
@@ -112,15 +155,6 @@ def row_groups_of(cached: CachedCard, rows: Rows) -> Int64Array:
     """The numbers of the row groups that hold any of `rows`, of which there are some."""
     starts = cached.card.row_group_rows[:-1]
     return np.flatnonzero(overlaps(starts, rows)) if len(starts) != 1 else np.zeros(1, np.int64)
-
-
-def by_row_groups(cached: CachedCard, columns: Sequence[str], rows: Rows) -> tuple[Rows, Estimate]:
-    """The rows of all row groups that hold any of `rows`, and the work of reading them: values beyond those rows count
-    twice, since the predicate is evaluated on them."""
-    card, groups = cached.card, row_groups_of(cached, rows)
-    widened = Rows.joined(card.row_group_rows[groups], card.row_group_rows[groups + 1])
-    also = (widened.count - rows.count) * cached.sizes(tuple(columns)).leaves
-    return widened, whole(cached, columns, len(groups) / max(1, card.num_row_groups), also)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,21 +183,25 @@ def row_seconds(conditions: Iterable[Leaf], costs: Costs) -> float:
 
 
 def scan_seconds(
-    cached: CachedCard, columns: Sequence[str], rows: Rows, bounded: Rows | None, native: NativeFilter, costs: Costs
-) -> float:
-    """The time of a native scan of the file for these rows. Rows left by bounds (`bounded`) it finds by the same
-    bounds, if the file has a page index. Of these, or of all, it reads the columns that it filters by."""
-    filtered = [name for name in columns if name in native.filtered]
-    rest = [name for name in columns if name not in native.filtered]
-    if not native.pushdown or not all(_has_page_index(cached, name) for name in filtered):
-        bounded = None
-    first = whole(cached, filtered) if bounded is None else by_pages(cached, filtered, bounded)
-    passed = rows if native.pushdown and native.late else bounded
-    second = whole(cached, rest) if passed is None else by_pages(cached, rest, passed)
-    evaluated = cached.card.num_rows if bounded is None else bounded.count
+    files: Sequence[CachedCard],
+    columns: Sequence[str],
+    rows: tuple[Numbers, Numbers],
+    bounded: tuple[Mask, Numbers, Numbers],
+    native: NativeFilter,
+    costs: Costs,
+) -> Numbers:
+    """The time of a native scan of each file for so many rows in so many ranges. Rows left by bounds (`bounded`: in
+    which files, rows and ranges) it finds by the same bounds, if the file has a page index. Of these, or of all, it
+    reads the columns that it filters by."""
+    filtered = FileSizes.of(files, [name for name in columns if name in native.filtered])
+    rest = FileSizes.of(files, [name for name in columns if name not in native.filtered])
+    of_bounds = bounded[1:]
+    has_bounds = bounded[0] & filtered.indexed & native.pushdown
+    first = filtered.by_pages(*of_bounds).where(has_bounds, filtered.whole())
+    if native.pushdown and native.late:
+        second = rest.by_pages(*rows)
+    else:
+        second = rest.by_pages(*of_bounds).where(has_bounds, rest.whole())
+    evaluated: Numbers = np.where(has_bounds, of_bounds[0], filtered.num_rows)
     conditions = evaluated * native.row_seconds + native.values * costs.scan_list
     return first.with_other(second).scan_seconds(costs) + conditions
-
-
-def _has_page_index(cached: CachedCard, column: str) -> bool:
-    return cached.sizes((column,)).indexed

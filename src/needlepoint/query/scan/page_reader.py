@@ -34,7 +34,7 @@ from needlepoint.parquet import (
 )
 from needlepoint.parquet.format import int96
 from needlepoint.query.cache.card_cache import CardSource
-from needlepoint.query.scan.cost_model import by_pages
+from needlepoint.query.scan.cost_model import FileSizes
 from needlepoint.query.scan.costs import THREADS
 from needlepoint.query.scan.late_materialization import matching, sifting_columns
 from needlepoint.query.scan.scan_plan import HeldVersion, ScanMetrics, ScanPlan
@@ -62,30 +62,18 @@ def read_pages(
     scan: ScanPlan, cards: CardSource, caches: Caches | None = None, check: Callable[[], None] = lambda: None
 ) -> PageRead:
     """`check` is called now and then, and raises an error to stop."""
-    types = {field.name: field.type for field in scan.snapshot.table.schema}
-    decisive = sifting_columns(scan.predicate, types) if scan.access.inexact else frozenset()
     work: dict[tuple[tuple[str, ...], tuple[str, ...]], _Work] = {}
-    columns, files = scan.stored_columns(), scan.snapshot.files
-    for position, rows in sorted(scan.access.rows.items()):
-        file = files[position]
-        held = scan.held.get(file.path)
-        cached = cards.cached(file) or _described(held)
-        if cached is None:
-            raise FileChanged(scan.path(file), "lost its card")
-        present = tuple(name for name in columns if cached.card.has(name))
-        first = tuple(name for name in present if name in decisive) if position in scan.access.inexact else ()
-        rest = tuple(name for name in present if name not in first)
-        if first and rest:
-            every = by_pages(cached, rest, rows)
-            avoided = every.pages - len(rest)
-            if rows.count < CLUSTERED_SHARE * cached.card.num_rows:
-                avoided = min(avoided, len(rest) * len(rows.starts))
-            saved = avoided / max(1, every.pages) * (every.seconds(scan.costs) - scan.costs.file)
-            # Late materialization reads the file twice.
-            if saved < scan.costs.file + scan.costs.request:
-                first = ()
-        wanted = FileRows(scan.path(file), cached, rows.numbers(), None if held is None else held.open)
-        work.setdefault((first, present), []).append((file, wanted))
+    rows, columns, held = scan.access.rows, tuple(scan.stored_columns()), scan.held
+    files = [scan.snapshot.files[position] for position in rows.positions.tolist()]
+    found = [cards.cached(file) or _described(held.get(file.path)) for file in files]
+    described = [cached for cached in found if cached is not None]
+    if len(described) < len(files):
+        raise FileChanged(scan.path(files[found.index(None)]), "lost its card")
+    firsts = _read_first(scan, described, columns)
+    for file, cached, first, numbers in zip(files, described, firsts, rows.numbers(), strict=True):
+        version = held.get(file.path) if held else None
+        wanted = FileRows(scan.path(file), cached, numbers, None if version is None else version.open)
+        work.setdefault((first, cached.present(columns)), []).append((file, wanted))
     tables: list[pa.Table] = []
     reader = _TableReader(scan, caches, check)
     try:
@@ -93,9 +81,31 @@ def read_pages(
             tables += reader.sifted(first, present, wanted_of) if first else reader.all(present, wanted_of)
     except FileNotFoundError as error:
         raise FileChanged(str(error.filename), "is gone") from None
-    found = pa.concat_tables(tables) if tables else None
-    matched = 0 if found is None else found.num_rows
-    return PageRead(found, ScanMetrics(tuple(reader.reads), reader.files_sifted, matched))
+    read = pa.concat_tables(tables) if tables else None
+    matched = 0 if read is None else read.num_rows
+    return PageRead(read, ScanMetrics(tuple(reader.reads), reader.files_sifted, matched))
+
+
+def _read_first(scan: ScanPlan, cards: Sequence[CachedCard], columns: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """For each file of which some rows are read, the columns that are read first to rule rows out; none where that
+    takes longer."""
+    nothing: tuple[str, ...] = ()
+    types = {field.name: field.type for field in scan.snapshot.table.schema}
+    decisive = sifting_columns(scan.predicate, types) if scan.access.inexact else frozenset()
+    if not decisive:
+        return [nothing] * len(cards)
+    rows, costs = scan.access.rows, scan.costs
+    rest = FileSizes.of(cards, [name for name in columns if name not in decisive])
+    every = rest.by_pages(rows.counts, rows.ranges)
+    avoided = every.pages - rest.columns
+    few = rows.counts < CLUSTERED_SHARE * rest.num_rows
+    avoided = np.where(few, np.minimum(avoided, rest.columns * rows.ranges), avoided)
+    saved = avoided / np.maximum(1, every.pages) * (every.seconds(costs) - costs.file)
+    # Late materialization reads the file twice.
+    is_worth = (rest.columns == 0) | (saved >= costs.file + costs.request)
+    is_worth &= np.isin(rows.positions, list(scan.access.inexact))
+    first = tuple(name for name in columns if name in decisive)
+    return [each.present(first) if worth else nothing for each, worth in zip(cards, is_worth.tolist(), strict=True)]
 
 
 def _described(held: HeldVersion | None) -> CachedCard | None:
@@ -269,7 +279,7 @@ def _as_type(values: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
 
 
 def rows_read(scan: ScanPlan) -> int:
-    return sum(rows.count for rows in scan.access.rows.values())
+    return scan.access.rows.count
 
 
 def estimate_reads(scan: ScanPlan, cards: CardSource) -> list[ReadStats]:

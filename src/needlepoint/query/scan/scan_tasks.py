@@ -22,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 
 from needlepoint import forks
-from needlepoint.access import AccessPlan
 from needlepoint.errors import FileChanged, SqlError, UsageError
 from needlepoint.printable import count
 from needlepoint.query.cache.card_cache import SerializedCards
@@ -348,12 +347,7 @@ def _of_files(scan: ScanPlan, positions: Sequence[int]) -> ScanPlan:
     files = tuple(
         replace(file, identity=file.identity.elsewhere()) for file in (snapshot.files[at] for at in positions)
     )
-    numbers = {position: number for number, position in enumerate(positions)}
-    own = AccessPlan(
-        plan.states[np.array(positions)],
-        {numbers[position]: rows for position, rows in plan.rows.items() if position in numbers},
-        frozenset(numbers[position] for position in plan.inexact if position in numbers),
-    )
+    own = plan.of_files(np.array(positions))
     own_partitions = {snapshot.partition(file) for file in files}
     seen = replace(
         snapshot,
