@@ -89,19 +89,21 @@ class LocalFile:
             done += len(data)
         return b"".join(parts)
 
-    def read_into(self, offset: int, target: memoryview) -> None:
-        """Fill `target` with the bytes from `offset`; NotParquet when the file ends before."""
-        length = len(target)
-        if offset < 0 or offset + length > self.size:
-            raise too_short(self.path, self.size, offset, length)
-        self.requests += 1
-        self.bytes_requested += length
-        done = _read_into(self.descriptor, target, offset)
-        while done < length:  # one call returns at most 2 GiB, and less when a signal arrives
-            more = _read_into(self.descriptor, target[done:], offset + done)
-            if not more:
-                raise too_short(self.path, self.size, offset, length)
-            done += more
+    def read_into(self, offsets: Sequence[int], targets: Sequence[memoryview]) -> None:
+        """Fill each target with the bytes from its offset; NotParquet when the file ends before."""
+        descriptor, size = self.descriptor, self.size
+        for offset, target in zip(offsets, targets, strict=True):
+            length = len(target)
+            if offset < 0 or offset + length > size:
+                raise too_short(self.path, size, offset, length)
+            self.bytes_requested += length
+            done = _read_into(descriptor, [target], offset)
+            while done < length:  # one call returns at most 2 GiB, and less when a signal arrives
+                more = _read_into(descriptor, [target[done:]], offset + done)
+                if not more:
+                    raise too_short(self.path, size, offset, length)
+                done += more
+        self.requests += len(offsets)
 
     def sample(self) -> str:
         """A checksum of the whole file; for a large file only its size, which identifies nothing."""
@@ -119,10 +121,13 @@ class LocalFile:
         return cut(ranges, coalesce(ranges, LOCAL_GAP), lambda block: self.read(block.start, block.end - block.start))
 
 
-def _read_into(descriptor: int, target: memoryview, offset: int) -> int:
-    """How many bytes were read; 0 at the end of the file."""
-    if hasattr(os, "preadv"):  # not on macOS
-        return os.preadv(descriptor, [target], offset)
+def _pread_into(descriptor: int, targets: list[memoryview], offset: int) -> int:
+    """As `os.preadv`, of one target."""
+    (target,) = targets
     data = os.pread(descriptor, len(target), offset)
     target[: len(data)] = data
     return len(data)
+
+
+_read_into = getattr(os, "preadv", _pread_into)  # not on macOS
+"""How many bytes were read; 0 at the end of the file."""

@@ -183,20 +183,20 @@ class RocksKeyStore:
         width = self._key_bytes + 8
         try:  # not `_errors`, which takes longer than a lookup
             cursor = self._cursor(options)
-            seek, valid, current, advance = cursor.seek, cursor.valid, cursor.key, cursor.next
+            # `key` is None after the last entry, so there is no need to ask whether there is one.
+            seek, current, advance, check = cursor.seek, cursor.key, cursor.next, cursor.status
             for key in keys:
                 seek(key)
-                while valid():
-                    entry = current()
-                    if not entry.startswith(key):
-                        break
+                entry = current()
+                while entry is not None and entry.startswith(key):
                     if len(entry) == width:  # else it is the mark of a run
                         found.append(entry)
                         if len(found) > limit:  # at once: all rows of a table can have one key
                             return None
                     advance()
-                if not valid():
-                    cursor.status()  # a block that cannot be read ends the loop, too
+                    entry = current()
+                if entry is None:
+                    check()  # a block that cannot be read ends the loop, too
         except StoreError:
             raise
         except Exception as error:
@@ -212,10 +212,9 @@ class RocksKeyStore:
         width = self._key_bytes + 8
         with self._errors():
             cursor = self._cursor(options)
-            valid, current, advance = cursor.valid, cursor.key, cursor.next
+            current, advance = cursor.key, cursor.next
             cursor.seek(low)
-            while valid() and len(found) <= limit:
-                entry = current()
+            while (entry := current()) is not None and len(found) <= limit:
                 if len(entry) == width:
                     found.append(entry)
                 advance()
@@ -227,10 +226,9 @@ class RocksKeyStore:
         found: list[bytes] = []
         with self._errors():
             cursor = self._ordered_cursor()
-            valid, current, advance = cursor.valid, cursor.key, cursor.prev if last else cursor.next
+            current, advance = cursor.key, cursor.prev if last else cursor.next
             cursor.seek_to_last() if last else cursor.seek_to_first()
-            while valid() and len(found) < count:
-                entry = current()
+            while (entry := current()) is not None and len(found) < count:
                 if len(entry) == width:  # else it is the mark of a run
                     found.append(entry)
                 advance()
@@ -248,10 +246,9 @@ class RocksKeyStore:
         found: list[bytes] = []
         with self._errors():
             cursor = self._ordered_cursor()
-            valid, current, advance = cursor.valid, cursor.key, cursor.next
+            current, advance = cursor.key, cursor.next
             cursor.seek_to_first()
-            while valid():
-                entry = current()
+            while (entry := current()) is not None:
                 if len(entry) == width:  # else it is the mark of a run
                     found.append(entry)
                 advance()

@@ -150,12 +150,11 @@ class _Blocks(NamedTuple):
         view = buffer.data
         file = self.start >> _FILE_BITS
         firsts = np.flatnonzero(np.append(True, file[1:] != file[:-1])).tolist()
-        offset = (self.start - (file << _FILE_BITS)).tolist()
-        length = (self.end - self.start).tolist()
-        stops = self.buffer_end.tolist()
-        for number, first, last in zip(file[firsts].tolist(), firsts, [*firsts[1:], len(offset)], strict=True):
+        offsets = (self.start - (file << _FILE_BITS)).tolist()
+        begins = (self.buffer_end - (self.end - self.start)).tolist()
+        targets = [view[begin:end] for begin, end in zip(begins, self.buffer_end.tolist(), strict=True)]
+        for number, first, last in zip(file[firsts].tolist(), firsts, [*firsts[1:], len(offsets)], strict=True):
             with files[number]() as opened:
                 assert isinstance(opened, LocalFile)
-                for block in range(first, last):
-                    opened.read_into(offset[block], view[stops[block] - length[block] : stops[block]])
+                opened.read_into(offsets[first:last], targets[first:last])
         return buffer

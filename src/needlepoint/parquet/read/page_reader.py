@@ -130,16 +130,16 @@ def read_files(
     threads decodes, which needs no Python, while the next files are fetched. What is in `caches` is not read again,
     and what is read is put into them. `check` is called before every few files, and raises an error to stop.
     """
+    if not wanted:
+        return []
     columns = tuple(columns)
+    ranges = _count_ranges(wanted)
     if len(wanted) == 1:
-        _check_rows(wanted[0].cached.card, wanted[0].rows)
         return [([0], *_PendingRead.of(wanted, columns, executor, caches).finish())]
     groups: dict[tuple[Frame, ...], list[int]] = {}
     for number, each in enumerate(wanted):
-        plan = each.cached.plan(columns)
-        _check_rows(each.cached.card, each.rows)
-        groups.setdefault(tuple(file.frame for file in plan.files), []).append(number)
-    batches = [batch for numbers in groups.values() for batch in _batches(wanted, columns, numbers)]
+        groups.setdefault(tuple(file.frame for file in each.cached.plan(columns).files), []).append(number)
+    batches = [batch for numbers in groups.values() for batch in _batches(wanted, columns, numbers, ranges)]
     pending: deque[_PendingRead] = deque()
     reads: list[Read] = []
     for batch in batches:
@@ -151,34 +151,64 @@ def read_files(
     return [(batch, table, stats) for batch, (table, stats) in zip(batches, reads, strict=True)]
 
 
-def _batches(wanted: Sequence[FileRows], columns: tuple[str, ...], numbers: Sequence[int]) -> list[list[int]]:
+def _count_ranges(wanted: Sequence[FileRows]) -> Int64Array:
+    """How many ranges of rows are wanted of each file. IndexError for rows that a file does not have, ValueError if
+    they do not ascend."""
+    counts = np.array([len(each.rows) for each in wanted])
+    rows = wanted[0].rows if len(wanted) == 1 else np.concatenate([each.rows for each in wanted])
+    if not len(rows):
+        return counts
+    filled = counts > 0
+    ends = counts.cumsum()
+    firsts = (ends - counts)[filled]
+    lasts = ends[filled] - 1
+    num_rows = np.array([each.cached.card.num_rows for each in wanted])[filled]
+    beyond = (rows[firsts] < 0) | (rows[lasts] >= num_rows)
+    if beyond.any():
+        at = int(beyond.argmax())
+        raise IndexError(f"rows {rows[firsts[at]]} to {rows[lasts[at]]} of a file of {num_rows[at]}")
+    steps = np.empty(len(rows), np.int64)
+    np.subtract(rows[1:], rows[:-1], out=steps[1:])
+    steps[firsts] = 2  # a range begins
+    if (steps < 1).any():
+        raise ValueError("row numbers must ascend and not repeat")
+    ranges = np.zeros(len(wanted), np.int64)
+    ranges[filled] = np.add.reduceat((steps > 1).astype(np.int64), firsts)
+    return ranges
+
+
+def _batches(
+    wanted: Sequence[FileRows], columns: tuple[str, ...], numbers: Sequence[int], ranges: Int64Array
+) -> list[list[int]]:
     """The numbers of files in order, as many in each batch as are assembled into one file."""
     batches: list[list[int]] = [[]]
     rows, decoded, size = 0, 0.0, 0.0
     few = sum(len(wanted[number].rows) for number in numbers) < ROWS_AT_ONCE
-    for number in numbers:
+    shares = (
+        [0.0] * len(numbers) if few else _shares_of_pages([wanted[each] for each in numbers], columns, ranges[numbers])
+    )
+    for number, share in zip(numbers, shares, strict=True):
         enough = rows >= ROWS_AT_ONCE and (decoded >= DECODED_AT_ONCE or size >= BYTES_AT_ONCE)
         if enough or len(batches[-1]) == FILES_AT_ONCE:
             batches.append([])
             rows, decoded, size = 0, 0.0, 0.0
         batches[-1].append(number)
         each = wanted[number]
-        share = 0.0 if few else _share_of_pages(each, columns)
         rows += len(each.rows)
         decoded += each.cached.card.num_rows * share
         size += each.cached.sizes(columns).bytes * share
     return batches
 
 
-def _share_of_pages(wanted: FileRows, columns: tuple[str, ...]) -> float:
-    """About which part of the pages of a file has the wanted rows, if all have the same number of rows: rows 0 to 259
-    and row 600 of 1,000 are in 3 of 4 pages."""
-    rows, files = wanted.rows, wanted.cached.plan(columns).files
-    if not len(rows) or not files:
-        return 0.0
-    pages = len(files[0].fields[0].first_row)
-    ranges = 1 + int(np.count_nonzero(rows[1:] - rows[:-1] != 1))
-    return min(1.0, ranges / pages + len(rows) / wanted.cached.card.num_rows)
+def _shares_of_pages(wanted: Sequence[FileRows], columns: tuple[str, ...], ranges: Int64Array) -> list[float]:
+    """About which part of the pages of each file has the wanted rows, if all have the same number of rows: rows 0 to
+    259 and row 600 of 1,000 are in 3 of 4 pages."""
+    plans = [each.cached.plan(columns).files for each in wanted]
+    pages = np.array([len(files[0].fields[0].first_row) if files else 0 for files in plans])
+    rows = np.array([(len(each.rows), each.cached.card.num_rows) for each in wanted])
+    shares = np.minimum(1.0, ranges / np.maximum(1, pages) + rows[:, 0] / np.maximum(1, rows[:, 1]))
+    found: list[float] = np.where((ranges == 0) | (pages == 0), 0.0, shares).tolist()
+    return found
 
 
 Column = Callable[[], pa.ChunkedArray]
@@ -373,15 +403,6 @@ def foresee_dictionaries(
         else:
             decoded += touched + sum(sizes)
     return DictionaryRead(skimmed, decoded, cold)
-
-
-def _check_rows(card: FileCard, rows: Int64Array) -> None:
-    if not len(rows):
-        return
-    if rows[0] < 0 or rows[-1] >= card.num_rows:
-        raise IndexError(f"rows {rows[0]} to {rows[-1]} of a file of {card.num_rows}")
-    if len(rows) > 1 and not (rows[1:] > rows[:-1]).all():
-        raise ValueError("row numbers must ascend and not repeat")
 
 
 class _ChunkPart(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -143,7 +143,7 @@ class _TableReader:
     def all(self, columns: tuple[str, ...], work: _Work) -> list[pa.Table]:
         """These columns of the wanted rows of all files, in the table's types."""
         return [
-            complete_rows(self._scan.snapshot, _counts(work, numbers), found)
+            complete_rows(self._scan.snapshot, _counts(work, numbers), found, used=self._scan.columns)
             for numbers, found in self._parts(columns, work)
         ]
 
@@ -169,7 +169,8 @@ class _TableReader:
         for numbers, found in self._parts(rest, left):
             decided = pa.concat_tables([seen[number] for number in numbers])
             both = {name: (decided if name in first else found).column(name) for name in columns}
-            tables.append(complete_rows(self._scan.snapshot, _counts(left, numbers), pa.table(both)))
+            counts = _counts(left, numbers)
+            tables.append(complete_rows(self._scan.snapshot, counts, pa.table(both), used=self._scan.columns))
         return tables
 
     def _parts(self, columns: tuple[str, ...], work: _Work) -> list[tuple[list[int], pa.Table]]:
@@ -204,15 +205,21 @@ def _typed(snapshot: Snapshot, wanted: Counts, found: pa.Table) -> pa.Table:
     )
 
 
-def complete_rows(snapshot: Snapshot, wanted: Counts, found: pa.Table, names: Sequence[str] | None = None) -> pa.Table:
+def complete_rows(
+    snapshot: Snapshot,
+    wanted: Counts,
+    found: pa.Table,
+    names: Sequence[str] | None = None,
+    used: Collection[str] | None = None,
+) -> pa.Table:
     """Rows read from files as rows of the table, with all its columns or with these: declared types, partition values
-    added, NULL for missing columns."""
+    added, NULL for missing columns, and for partition columns that are not among those `used`."""
     schema = snapshot.table.schema
     if names is not None:
         schema = pa.schema([schema.field(name) for name in names], schema.metadata)
     arrays = []
     for column in schema:
-        if column.name in snapshot.table.partitions:
+        if column.name in snapshot.table.partitions and (used is None or column.name in used):
             counts = [count for _, count in wanted]
             values = [snapshot.partition_values(file)[column.name] for file, _ in wanted]
             chunks = [pa.repeat(value, count) for value, count in zip(values, counts, strict=True)]
