@@ -6,7 +6,7 @@ ROWS ?= 2000000
 S3A_JARS := .cache/s3a-jars
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-faults fuzz test-s3a lint format bench-quick bench-peers bench-plot bench-counts bench-nodes bench-stores bench-tpch bench-choices bench-service soak bench-text bench-spark bench-write \
+.PHONY: help install demo test test-all test-faults fuzz test-s3a lint format bench-quick bench-peers bench-plot bench-joins bench-counts bench-nodes bench-stores bench-tpch bench-choices bench-service soak bench-text bench-spark bench-write \
   bench-backfill bench-scale-simulation console screenshots s3a-jars lock clean
 
 help:  ## Show this list
@@ -73,6 +73,9 @@ bench-peers: install  ## Lookups, ranges and an aggregate beside DataFusion, Duc
 
 bench-plot: install  ## The figures of the last bench-peers as a picture, docs/images/peers.svg
 	$(BIN)/python benchmarks/plot.py bench-lake/peers.json docs/images/peers.svg
+
+bench-joins: install  ## Joins with few keys and first rows of an order beside DataFusion and DuckDB (BENCH_ROWS=5000000)
+	$(BIN)/python benchmarks/joins.py
 
 bench-counts: install  ## Counts, extremes and groups from indexes beside DataFusion and DuckDB (BENCH_ROWS=1000000)
 	$(BIN)/python benchmarks/counts.py

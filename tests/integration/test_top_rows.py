@@ -79,9 +79,11 @@ def check(lake: Lake, duck: duckdb.DuckDBPyConnection, query: str) -> int:
         ("SELECT rank, id FROM t ORDER BY rank DESC NULLS LAST LIMIT 5", 5),
         ("SELECT rank, id FROM t WHERE rank IS NOT NULL ORDER BY rank DESC LIMIT 5", 30),
         ("SELECT rank, id FROM t WHERE rank < 39990 ORDER BY rank DESC LIMIT 5", 200),
-        # Conditions that leave every second row, or every tenth.
+        # Conditions that leave every second row, or every tenth: twice the rows that are needed at that rate.
         ("SELECT id FROM t WHERE id % 2 = 0 ORDER BY score DESC LIMIT 10", 40),
-        ("SELECT id, name FROM t WHERE name = 'n3' ORDER BY score DESC LIMIT 10", 640),
+        ("SELECT id FROM t WHERE id % 2 = 0 ORDER BY score DESC LIMIT 10 OFFSET 20", 120),
+        ("SELECT id, name FROM t WHERE name = 'n3' ORDER BY score DESC LIMIT 10", 200),
+        ("SELECT id, name FROM t WHERE name = 'n3' ORDER BY score LIMIT 10 OFFSET 2", 300),
         ("SELECT f, id FROM t ORDER BY f, score LIMIT 5", 60),  # and the rows with NaN
         ("SELECT f, id FROM t ORDER BY f DESC, score LIMIT 5", 60),  # NaN comes first
         # By the bounds of pages, which have 100 rows.

@@ -324,10 +324,8 @@ class Engine:
                     plan, tops = self.plans.of(*asked, from_indexes=False)
             for top in tops:
                 result = run(top, NO_END)  # complete: it has few rows, and may not be the last
-                if len(result) == top.full:
+                if top.attempts is None or top.attempts.is_enough(len(result)):
                     return result
-                if not top_rows.is_worth_more(len(result), top.full or 0):
-                    break
             return run(plan, room)
 
     def _whole(

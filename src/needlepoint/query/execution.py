@@ -36,6 +36,7 @@ from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
 from needlepoint.query.scan.table_provider import as_frame, check_before
 from needlepoint.query.sql.table_selection import TableSelection
 from needlepoint.query.sql.views import View
+from needlepoint.query.top_rows import Attempts
 
 if TYPE_CHECKING:
     from needlepoint.query.engine import Engine
@@ -48,7 +49,7 @@ MOST_ROWS = 200_000
 class QueryPlan:
     """A query with planned scans. `unscanned` tables are named in it, but not read. `reads` has the rows of tables that
     were read to plan the others. It `lists_tables` if it reads information_schema. If it reads only the rows that an
-    ORDER BY with LIMIT may keep, its result must have `full` rows: else others belong to it. `shape` is the
+    ORDER BY with LIMIT may keep, it is one of several `attempts`, and its result may not be the whole. `shape` is the
     query without its values, if its times are worth comparing. `misled` tables get no filters from DataFusion's
     physical plan: they may be for other tables. If a part of an aggregate is `known`, only the rest is read. A
     `selection` needs no DataFusion if its rows are read by page. A plan that is kept for other runs has `frames`."""
@@ -65,7 +66,7 @@ class QueryPlan:
     lists_tables: bool = False
     grows: bool = False
     reads: Mapping[str, PageRead] = field(default_factory=dict)
-    full: int | None = None
+    attempts: Attempts | None = None
     shape: str = ""
     misled: frozenset[str] = frozenset()
     known: KnownPart | None = None

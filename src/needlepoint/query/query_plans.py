@@ -209,13 +209,15 @@ class QueryPlans:
             return
         top, state = logical.top, plan.states[logical.top.table]
         predicate, rows = logical.requests[top.table].predicate, plan.scans[top.table].access.count(state.file_rows)
+        attempts = top_rows.Attempts.of(top)
+        plan, least_rows = replace(plan, attempts=attempts), self._engine.least_rows
         if isinstance(top, RankedRows):
-            for scan in ranked_rows.scans(top, plan.scans[top.table], state, self._engine, self._engine.least_rows):
+            for scan in ranked_rows.scans(top, plan.scans[top.table], state, self._engine, attempts, least_rows):
                 # The cost model does not know what scores cost: a scan computes one for each row.
                 scan = self._engine.with_access(scan, predicate, attempt is Attempt.FIRST, "pages")
                 if 2 * scan.access.count(state.file_rows) < rows:
                     options = session_options([scan], logical.facts, attempt)
-                    yield replace(plan, scans={top.table: scan}, options=options, full=top.rows, shape="")
+                    yield replace(plan, scans={top.table: scan}, options=options, shape="")
             return
         source = top_rows.TopSource(
             state,
@@ -223,13 +225,13 @@ class QueryPlans:
             self._engine.cards,
             lambda index: self._engine.key_store(index, state.snapshot),
         )
-        for condition in top_rows.thresholds(top, source, self._engine.least_rows):
+        for condition in top_rows.thresholds(top, source, attempts, least_rows):
             scan = plan_scan(top.table, condition)
             if 2 * scan.access.count(state.file_rows) < rows:
                 why = f"{top_rows.described(condition)} for the first {top.wanted}"
                 scan = replace(scan, only=condition, narrowed_by=(why,))
                 options = session_options([scan], logical.facts, attempt)
-                yield replace(plan, scans={top.table: scan}, options=options, full=top.rows, shape="")
+                yield replace(plan, scans={top.table: scan}, options=options, shape="")
 
     def _states_of(self, query: str, views: list[View], known: Names) -> dict[str, TableState]:
         """The tables that a query may name. They are prepared before, because DataFusion asks for them from inside its

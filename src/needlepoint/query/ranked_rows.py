@@ -43,7 +43,7 @@ from needlepoint.query.pruning.result import PruningResult
 from needlepoint.query.report.explain import IndexUse, StepReport
 from needlepoint.query.scan.scan_plan import ScanPlan, ScoreAtLeast
 from needlepoint.query.sql.top_rows import RankedRows
-from needlepoint.query.top_rows import ATTEMPTS, MOST_ENTRIES, MOST_WANTED
+from needlepoint.query.top_rows import MOST_ENTRIES, MOST_WANTED, Attempts
 
 # All postings of a term are held in memory.
 MOST_POSTINGS = 50_000_000
@@ -53,7 +53,9 @@ Floats = npt.NDArray[np.float64]
 Allowed = Callable[[RowNumbers], Mask]
 
 
-def scans(top: RankedRows, scan: ScanPlan, state: TableState, texts: TextColumn, least_rows: int) -> Iterator[ScanPlan]:
+def scans(
+    top: RankedRows, scan: ScanPlan, state: TableState, texts: TextColumn, attempts: Attempts, least_rows: int
+) -> Iterator[ScanPlan]:
     """The scan of the rows that can have the highest scores; of ever more rows, if conditions left too few."""
     access = (scan.pruning or PruningResult(scan.access)).access
     wanted = [*terms(parse(top.query))]
@@ -64,15 +66,15 @@ def scans(top: RankedRows, scan: ScanPlan, state: TableState, texts: TextColumn,
         return
     statistics = statistics_of(state, top.column, wanted, texts)
     allowed = _Allowed(access, ranked.covered, state.file_rows)
-    for times in ATTEMPTS if top.filtered else (1,):
+    for tried in attempts:
         limited = None if ranked.is_even and allowed.is_everything else allowed.mask
-        best = ranked.best(statistics, top.wanted * times, bool(top.then), limited)
+        best = ranked.best(statistics, tried, bool(top.then), limited)
         if len(best.rows) > MOST_ENTRIES:
             return
         rows, floor = best.rows, best.floor
-        fewer = len(rows) < top.wanted * times  # the others have a score of 0
+        fewer = len(rows) < tried  # the others have a score of 0
         if fewer and not top.then:
-            rows, floor = np.union1d(rows, allowed.first(top.wanted * times)), 0.0
+            rows, floor = np.union1d(rows, allowed.first(tried)), 0.0
         elif len(rows) < top.wanted:
             return  # rows with a score of 0 are next, in the order of other keys
         yield _narrowed(scan, access, top, state, ranked.covered, rows, floor)

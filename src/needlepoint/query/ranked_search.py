@@ -51,7 +51,7 @@ from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
 from needlepoint.query.sql.predicate_extraction import Request
 from needlepoint.query.sql.predicates.converter import Types
 from needlepoint.query.sql.top_rows import RankedRows, SortKey
-from needlepoint.query.top_rows import MOST_ENTRIES
+from needlepoint.query.top_rows import MOST_ENTRIES, Attempts
 
 if TYPE_CHECKING:
     from needlepoint.query.engine import Engine
@@ -321,7 +321,7 @@ class RankedSearches:
         """The plan that the report shows."""
         request = Request(search.read_columns | {search.column}, search.predicate)
         scan = self._engine.plan_scan(state, request)
-        for narrowed in ranked_rows.scans(search.top, scan, state, self._engine, 0):
+        for narrowed in ranked_rows.scans(search.top, scan, state, self._engine, Attempts.of(search.top), 0):
             return self._engine.with_access(narrowed, narrowed.predicate, access="pages")
         return scan
 

@@ -30,14 +30,15 @@ from needlepoint.indexes.key import files_of, first_bytes_of, values_of
 from needlepoint.predicate import Between, Compare, In, IsNotNull, IsNull, Or, Ordinal, Predicate, StartsWith, conjuncts
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.cache.table_state import TableState
-from needlepoint.query.sql.top_rows import TopRows
+from needlepoint.query.sql.top_rows import RankedRows, TopRows
 from needlepoint.stores import KeyStore
 from needlepoint.tables import Index
 
 # Of a smaller table, all rows are read at once.
 LEAST_ROWS = 10_000
-# How many times the wanted rows are read first where there are conditions, and then, if these leave too few.
-ATTEMPTS = (4, 64)
+# Where there are conditions: how many times the wanted rows are read first and at most, how often, and how many times
+# the rows that are needed if as many pass as in the attempt before.
+FIRST_TIMES, MOST_TIMES, MOST_ATTEMPTS, MARGIN = 4, 64, 3, 2
 MOST_ENTRIES = 20_000
 MOST_WANTED = 1_000
 # Files whose pages are compared, and how many pages of them.
@@ -56,15 +57,54 @@ class TopSource:
     store: Callable[[Index], KeyStore]
 
 
-def thresholds(top: TopRows, source: TopSource, least_rows: int = LEAST_ROWS) -> Iterator[Predicate]:
+@dataclass(slots=True)
+class Attempts:
+    """How many rows to try with, the first in the order, until as many as `wanted` pass the other conditions. The
+    result then has `full` rows: those after OFFSET. `passed` is how many of the last attempt did; 0, if that is not
+    known, ends the attempts.
+
+    >>> attempts = Attempts(wanted=10, full=10, filtered=True)
+    >>> for rows in attempts:
+    ...     print(rows, attempts.is_enough(rows // 20))
+    40 False
+    400 True
+    """
+
+    wanted: int
+    full: int
+    filtered: bool
+    passed: int = 0
+
+    @classmethod
+    def of(cls, top: TopRows | RankedRows) -> Attempts:
+        return cls(top.wanted, top.rows, top.filtered)
+
+    def __iter__(self) -> Iterator[int]:
+        rows = self.wanted * (FIRST_TIMES if self.filtered else 1)
+        for _ in range(MOST_ATTEMPTS):
+            yield rows
+            if not self.filtered or not 0 < self.passed < self.wanted:
+                return
+            rows = math.ceil(MARGIN * self.wanted * rows / self.passed)
+            if rows > MOST_TIMES * self.wanted:
+                return
+
+    def is_enough(self, rows: int) -> bool:
+        """Whether a result of so many rows, that of the last attempt, is the whole."""
+        self.passed = rows + self.wanted - self.full if rows else 0
+        return rows >= self.full
+
+
+def thresholds(
+    top: TopRows, source: TopSource, attempts: Attempts, least_rows: int = LEAST_ROWS
+) -> Iterator[Predicate]:
     """Conditions that the first rows may meet, the strictest first."""
     state, rows = source.state, int(source.state.file_rows.sum())
     if top.wanted > MOST_WANTED or rows < least_rows:
         return
     may_be_null = top.nulls_first and not _excludes_null(top.column, state, source.predicate)
     index = _index_of(top.column, state)
-    for times in ATTEMPTS if top.filtered else (1,):
-        wanted = top.wanted * times
+    for wanted in attempts:
         if wanted > min(MOST_ENTRIES, rows // 2):
             return
         end = None if index is None else _by_index(top, source, index, wanted)
@@ -72,11 +112,6 @@ def thresholds(top: TopRows, source: TopSource, least_rows: int = LEAST_ROWS) ->
         if end is None:
             return
         yield Or((end, IsNull(top.column))) if may_be_null else end
-
-
-def is_worth_more(rows: int, full: int) -> bool:
-    """Whether the next attempt probably has a full result, after one with so many rows."""
-    return rows * ATTEMPTS[1] > 2 * full * ATTEMPTS[0]
 
 
 def described(condition: Predicate) -> str:
