@@ -453,6 +453,21 @@ def test_more_digits_than_the_column_holds(finer: Lake, root: Path) -> None:
     assert not finer.table("t").get(ms=datetime.datetime(1970, 1, 1, 0, 0, 0, 500)).rows()
 
 
+def test_one_name_in_two_units(root: Path) -> None:
+    """Times within one millisecond are not joined."""
+    for name, unit, times in (("a", "ms", [0, 1, 2, None]), ("b", "us", [0, 1500, 2000, None])):
+        (root / name).mkdir()
+        table = pa.table({"i": range(4), "t": pa.array(times, pa.timestamp(unit))})
+        pq.write_table(table, root / name / "0.parquet")
+    with needlepoint.open(root) as lake:
+        lake.create_table("a")
+        lake.create_table("b")
+        joined = lake.sql("SELECT a.i, b.t FROM a JOIN b ON a.t = b.t ORDER BY a.i").to_arrow()
+        assert joined["i"].to_pylist() == [0, 2] and joined.schema.field("t").type == pa.timestamp("us")
+        assert len(lake.sql("SELECT a.i FROM a, b WHERE b.i = 1 AND b.t > a.t")) == 2
+        assert len(lake.sql("SELECT i FROM a WHERE t = TIMESTAMP '1970-01-01 00:00:00.001'")) == 1
+
+
 def test_rows_of_another_time_are_not_deleted(finer: Lake) -> None:
     finer.delete("t", f"ms = {HALF}")
     assert len(finer.sql("SELECT i FROM t")) == 5

@@ -111,14 +111,17 @@ class _Asked:
         types = (type for state in self.tables.values() for type in state.types.values())
         return any(pa.types.is_timestamp(type) and type.tz not in (None, "UTC", "+00:00") for type in types)
 
-    def times(self) -> tuple[tuple[str, pa.TimestampType], ...]:
-        """The columns that are times of one type in every table that has a column of this name."""
-        types: dict[str, set[pa.DataType]] = {}
+    def times(self) -> tuple[tuple[str, tuple[pa.TimestampType, ...]], ...]:
+        """The columns that are times, of one zone, in every table that has a column of this name."""
+        types: dict[str, dict[pa.DataType, None]] = {}
         for state in self.tables.values():
             for name, type in state.types.items():
-                types.setdefault(name.lower(), set()).add(type)
-        only = [(name, *found) for name, found in types.items() if len(found) == 1]
-        return tuple((name, type) for name, type in only if pa.types.is_timestamp(type))
+                types.setdefault(name.lower(), {})[type] = None
+        return tuple(
+            (name, tuple(found))
+            for name, found in types.items()
+            if all(map(pa.types.is_timestamp, found)) and len({type.tz for type in found}) == 1
+        )
 
     def digits(self) -> int:
         """The digits of a second that the parameters have."""

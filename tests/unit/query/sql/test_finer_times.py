@@ -9,7 +9,13 @@ import pytest
 
 from needlepoint.query.sql.rewriting.finer_times import digits_of, with_finer_times
 
-TIMES = {"s": pa.timestamp("s"), "ms": pa.timestamp("ms"), "z": pa.timestamp("ms", "UTC"), "ns": pa.timestamp("ns")}
+TIMES = {
+    "s": [pa.timestamp("s")],
+    "ms": [pa.timestamp("ms")],
+    "z": [pa.timestamp("ms", "UTC")],
+    "ns": [pa.timestamp("ns")],
+    "two": [pa.timestamp("us"), pa.timestamp("ms")],
+}
 
 
 def cast(column: str, unit: str, zone: str = "None") -> str:
@@ -26,6 +32,7 @@ QUOTED, ZONED = cast('"ms"', "Nanosecond"), cast("z", "Microsecond", 'Some("UTC"
         ('ns>"ms"', f"ns>{QUOTED}"),
         ("s <> ms AND ms > 5", f"{cast('s', 'Millisecond')} <> ms AND ms > 5"),
         ("ms = '2024-01-01 00:00:00.1' AND ns = ms(1)", None),
+        ("a.two = b.two", f"{cast('a.two', 'Microsecond')} = {cast('b.two', 'Microsecond')}"),
         ("i = 5 AND ms IS NULL", None),
     ],
 )
@@ -44,7 +51,7 @@ def test_columns_beside_finer_texts() -> None:
 def test_names_of_something_else_stay() -> None:
     query = "SELECT count(*) AS ms FROM t HAVING ms > ns"
     assert with_finer_times(query, TIMES) == query
-    assert with_finer_times("SELECT * FROM t WHERE ms < ns", {"ns": pa.timestamp("ns")}).endswith("WHERE ms < ns")
+    assert with_finer_times("SELECT * FROM t WHERE ms < ns", {"ns": TIMES["ns"]}).endswith("WHERE ms < ns")
 
 
 def test_digits_of_parameters() -> None:

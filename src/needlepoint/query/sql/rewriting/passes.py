@@ -42,7 +42,7 @@ class Texts:
     views: tuple[str, ...] = ()
     decimals: bool = False
     zones: bool = False
-    times: tuple[tuple[str, pa.TimestampType], ...] = ()
+    times: tuple[tuple[str, tuple[pa.TimestampType, ...]], ...] = ()
     digits: int = 0
 
     def changed(self, query: Rewrite, view: Rewrite | None = None) -> Texts:
