@@ -306,20 +306,20 @@ class AccessPlan:
         states[found.positions] = SOME_ROWS
         return AccessPlan(states, found, plan.inexact)
 
-    def narrowed(self, rows: Mapping[int, Rows], also: npt.NDArray[np.int64] | None = None) -> AccessPlan:
+    def narrowed(self, rows: Mapping[int, Rows], at: npt.NDArray[np.int64] | None = None) -> AccessPlan:
         """Of the files named only these rows, where bounds say so: a reader looks at them again before it reads more.
-        Nothing of those with no rows, and of those at the positions `also` that have no rows here.
+        `at` are the positions of these files, some of which may have no rows here: nothing is read of them.
 
         Files that are not named stay as they are.
         """
-        if also is None:
-            also = np.fromiter(rows, np.int64, len(rows))
-        if not len(also):
+        if at is None:
+            at = np.fromiter(rows, np.int64, len(rows))
+        if not len(at):
             return self
         files = np.zeros(len(self.states), np.bool_)
-        files[also] = True
+        files[at] = True
         plan = self.only(files, rows)
-        inexact = plan.inexact.union(also[plan.states[also] == SOME_ROWS].tolist())
+        inexact = plan.inexact.union(at[plan.states[at] == SOME_ROWS].tolist())
         return AccessPlan(plan.states, plan.rows, inexact)
 
     def also(self, rows: Mapping[int, Rows]) -> AccessPlan:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -396,3 +397,86 @@ def test_a_finer_file_is_refused_where_known_values_have_no_room(root: Path) -> 
         with pytest.raises(SchemaConflict, match=r"column 't' of .*0\.parquet"):
             lake.publish("t", staged(staging, {"part.parquet": rows}), staging)
         assert lake.sql("SELECT max(t) AS t FROM t").rows() == [{"t": SENTINEL}]
+
+
+# More digits than the column holds
+
+HALF = "TIMESTAMP '1970-01-01 00:00:00.0005'"
+FINER = [
+    *(f"ms {operator} {HALF}" for operator in ("=", "<", "<=", ">", ">=", "<>")),
+    f"{HALF} > t.ms",
+    f"ms IN ({HALF}, TIMESTAMP '1970-01-01 00:00:00.001')",
+    f'"ms" NOT IN ({HALF})',
+    f"ms BETWEEN {HALF} AND TIMESTAMP '1970-01-01 00:00:00.0015'",
+    f"NOT MS < {HALF} AND i < 3",
+    f"CASE WHEN ms < {HALF} THEN i < 3 ELSE i = 2 END",
+    f"zoned < {HALF}",
+    "ms < us", "us <= t.ms", "t.ms <> ns", "us < ns", "ms = us",
+]  # fmt: skip
+
+
+@pytest.fixture
+def finer(root: Path) -> Iterator[Lake]:
+    (root / "t").mkdir()
+    times = {
+        "ms": pa.array([0, 1, 2, -1, None], pa.timestamp("ms")),
+        "zoned": pa.array([0, 1, 2, -1, None], pa.timestamp("ms", "UTC")),
+        "us": pa.array([0, 1500, 1999, -1, 5], pa.timestamp("us")),
+        "ns": pa.array([0, 1500, 1_999_000, -1, 5], pa.timestamp("ns")),
+    }
+    pq.write_table(pa.table({"i": range(5), **times}), root / "t/0.parquet")
+    with needlepoint.open(root) as lake:
+        lake.create_table("t")
+        lake.create_index("t", "ms")
+        yield lake
+
+
+def test_more_digits_than_the_column_holds(finer: Lake, root: Path) -> None:
+    """DuckDB compares in the finer unit."""
+    duck = duckdb.connect()
+    duck.execute("SET TimeZone = 'UTC'")
+    duck.register("t", pq.read_table(root / "t/0.parquet"))
+
+    def agree(query: str, value: datetime.datetime | None = None) -> None:
+        given = None if value is None else {"value": value}
+        assert finer.sql(query, given).rows() == duck.sql(query, params=given).to_arrow_table().to_pylist(), query
+
+    for condition in FINER:
+        agree(f"SELECT i, ms FROM t WHERE {condition} ORDER BY i")
+        agree(f"SELECT count(*) AS n, min(ms) AS first FROM t WHERE {condition}")
+        agree(f"SELECT ms, count(*) AS n FROM t WHERE {condition} GROUP BY ms HAVING ms > {HALF} ORDER BY ms")
+    agree("SELECT a.i FROM t AS a JOIN t AS b ON a.ms < b.us ORDER BY a.i, b.i")
+    for micro in (500, 1000):
+        for operator in ("=", "<", ">="):
+            value = datetime.datetime(1970, 1, 1, 0, 0, 0, micro)
+            agree(f"SELECT i FROM t WHERE ms {operator} $value ORDER BY i", value)
+    assert not finer.table("t").get(ms=datetime.datetime(1970, 1, 1, 0, 0, 0, 500)).rows()
+
+
+def test_one_name_in_two_units(root: Path) -> None:
+    """Times within one millisecond are not joined."""
+    for name, unit, times in (("a", "ms", [0, 1, 2, None]), ("b", "us", [0, 1500, 2000, None])):
+        (root / name).mkdir()
+        table = pa.table({"i": range(4), "t": pa.array(times, pa.timestamp(unit))})
+        pq.write_table(table, root / name / "0.parquet")
+    with needlepoint.open(root) as lake:
+        lake.create_table("a")
+        lake.create_table("b")
+        joined = lake.sql("SELECT a.i, b.t FROM a JOIN b ON a.t = b.t ORDER BY a.i").to_arrow()
+        assert joined["i"].to_pylist() == [0, 2] and joined.schema.field("t").type == pa.timestamp("us")
+        assert len(lake.sql("SELECT a.i FROM a, b WHERE b.i = 1 AND b.t > a.t")) == 2
+        assert len(lake.sql("SELECT i FROM a WHERE t = TIMESTAMP '1970-01-01 00:00:00.001'")) == 1
+
+
+def test_rows_of_another_time_are_not_deleted(finer: Lake) -> None:
+    finer.delete("t", f"ms = {HALF}")
+    assert len(finer.sql("SELECT i FROM t")) == 5
+    finer.delete("t", f"ms < {HALF}")
+    assert [row["i"] for row in finer.sql("SELECT i FROM t ORDER BY i").rows()] == [1, 2, 4]
+
+
+def test_as_many_digits_as_the_column_holds_use_its_index(finer: Lake) -> None:
+    (use,) = report(finer, "ms = TIMESTAMP '1970-01-01 00:00:00.002000'").indexes
+    assert use.used
+    (use,) = report(finer, "ms = TIMESTAMP '1970-01-01 00:00:00.0025'").indexes
+    assert not use.used

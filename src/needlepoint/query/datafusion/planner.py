@@ -39,6 +39,7 @@ from needlepoint.query.sql.plan_facts import (
 from needlepoint.query.sql.plan_nodes import EXPRESSIONS, nodes, parts_of
 from needlepoint.query.sql.predicate_extraction import Request, requests
 from needlepoint.query.sql.rewriting.conditions import with_hidden_constants
+from needlepoint.query.sql.rewriting.finer_times import digits_of
 from needlepoint.query.sql.rewriting.lossy_casts import HIDES_CAST
 from needlepoint.query.sql.rewriting.passes import BY_FACTS, Texts, as_read, as_run, in_zones
 from needlepoint.query.sql.rewriting.sort_keys import with_kept_keys
@@ -110,6 +111,22 @@ class _Asked:
         types = (type for state in self.tables.values() for type in state.types.values())
         return any(pa.types.is_timestamp(type) and type.tz not in (None, "UTC", "+00:00") for type in types)
 
+    def times(self) -> tuple[tuple[str, tuple[pa.TimestampType, ...]], ...]:
+        """The columns that are times, of one zone, in every table that has a column of this name."""
+        types: dict[str, dict[pa.DataType, None]] = {}
+        for state in self.tables.values():
+            for name, type in state.types.items():
+                types.setdefault(name.lower(), {})[type] = None
+        return tuple(
+            (name, tuple(found))
+            for name, found in types.items()
+            if all(map(pa.types.is_timestamp, found)) and len({type.tz for type in found}) == 1
+        )
+
+    def digits(self) -> int:
+        """The digits of a second that the parameters have."""
+        return max(map(digits_of, (self.parameters or {}).values()), default=0)
+
     def stubs(self) -> dict[str, datafusion.Table]:
         return {name: state.stub for name, state in self.tables.items()}
 
@@ -173,7 +190,8 @@ class Planner:
                 return None
 
         views = tuple(view for _, view in asked.views)
-        texts = Texts(asked.query, views, asked.may_have_decimals(), asked.has_other_zones())
+        decimals, zones = asked.may_have_decimals(), asked.has_other_zones()
+        texts = Texts(asked.query, views, decimals, zones, asked.times(), asked.digits())
         read = as_read(texts)
         found = planned(texts) or self._plan(asked, in_zones(read))
         without = replace(texts, decimals=False)

@@ -188,6 +188,11 @@ WORKAROUNDS = (
         "sql/rewriting/instants.py",
     ),
     Workaround(
+        "finer_times",
+        "Times of two units are compared in the coarser: `ms = TIMESTAMP '… .0005'` is TRUE for .000.",
+        "sql/rewriting/finer_times.py",
+    ),
+    Workaround(
         "missing_values",
         "A scalar subquery without rows counts as NOT NULL if its column does: (SELECT 1 FROM t WHERE FALSE) IS NULL.",
         "sql/rewriting/scalar_subqueries.py",

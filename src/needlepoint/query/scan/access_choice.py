@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from needlepoint.access import Rows, RowsByFile
+from needlepoint.access import SCANNED, Rows, RowsByFile
 from needlepoint.parquet import CachedCard, Caches, foresee_dictionaries
 from needlepoint.predicate import leaves
 from needlepoint.query.cache.card_cache import CardCache
@@ -80,8 +80,9 @@ def _chosen(
         undecided = _undecided(scan, native, (pages, whole), pages <= whole, times)
     if undecided is not None:
         faster = np.full(len(saved), not undecided.by_pages)
-    scans = [*without_card, *weighed.positions[faster].tolist()]
-    widened = {at: rows for at, rows in weighed.wider.items() if at not in set(scans)}
+    by_scan = {*weighed.positions[faster].tolist()}
+    scans = [*without_card, *by_scan]
+    widened = {at: rows for at, rows in weighed.wider.items() if at not in by_scan}
     chosen = scan.access.scanning(scans) if scans else scan.access
     scan = scan.with_access(chosen.widened(widened))
     overruled = int(np.count_nonzero(faster))
@@ -123,7 +124,7 @@ class _Weighed:
         by_page = pages.seconds(costs)
         share = costs.in_parallel(1.0, round(float(pages.pages.sum())))
         # The first native scan has a fixed cost, which is already paid if another file must be scanned anyway.
-        is_first = len(rows) == len(scan.access.rows) and not (scan.access.states == 1).any()
+        is_first = len(rows) == len(scan.access.rows) and not (scan.access.states == SCANNED).any()
         base = costs.scan + native.values * costs.scan_value if is_first else 0.0
         groups = sum(each.card.num_row_groups for each in cards)
         scan_share = _share_until_limit(scan) * (1.0 if scan.remote else shared(1.0, groups))

@@ -101,7 +101,7 @@ class FileSizes:
     @classmethod
     def of(cls, files: Sequence[CachedCard], columns: Sequence[str]) -> FileSizes:
         asked = tuple(columns)
-        lines = np.array([each.numbers(asked) for each in files], np.int64).reshape(len(files), -1)
+        lines = np.array([each.numbers(asked) for each in files], np.int64).reshape(-1, len(fields(cls)))
         *sums, codec, indexed = lines.T
         return cls(*np.array(sums, np.float64), codec=codec, indexed=indexed > 0)
 

@@ -294,6 +294,13 @@ def zoneless_instants(path: Path) -> bool:
     return len(plain.rows("SELECT z FROM t WHERE z = TIMESTAMPTZ '1970-01-01 00:00:00Z'")) == 1
 
 
+def finer_times(path: Path) -> bool:
+    plain = Plain(path)
+    plain.memory("t", {"ms": pa.array([0], pa.timestamp("ms")), "us": pa.array([500], pa.timestamp("us"))})
+    literal = plain.rows("SELECT ms FROM t WHERE ms = TIMESTAMP '1970-01-01 00:00:00.0005'")
+    return not literal and len(plain.rows("SELECT ms FROM t WHERE ms < us")) == 1
+
+
 def missing_values(path: Path) -> bool:
     plain = Plain(path)
     plain.memory("t", {"k": [1]})
@@ -314,7 +321,7 @@ ANSWERS_RIGHT: dict[str, Callable[[Path], bool]] = {
         zero_bounds, zero_order, zero_blooms, zero_keys, nested_keys, decimal_literals, sum_beside_distinct,
         forgotten_equalities, null_safe_keys, reused_names, filtered_totals, combined_lists, counted_literals,
         lossy_casts, wildcards, ignored_clauses, multisets, quantified,
-        merged_columns, zoneless_instants, missing_values, listing_cache, distinct_from,
+        merged_columns, zoneless_instants, finer_times, missing_values, listing_cache, distinct_from,
     )
 }  # fmt: skip
 

@@ -13,11 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial, reduce
 
+import pyarrow as pa
+
 from needlepoint.query.sql.plan_facts import PlanFacts
 from needlepoint.query.sql.rewriting import null_safe
 from needlepoint.query.sql.rewriting.constants_last import with_constants_last
 from needlepoint.query.sql.rewriting.distinct_counts import with_hidden_arguments
 from needlepoint.query.sql.rewriting.existence import as_count
+from needlepoint.query.sql.rewriting.finer_times import with_finer_times
 from needlepoint.query.sql.rewriting.instants import with_zones
 from needlepoint.query.sql.rewriting.lossy_casts import with_hidden_casts
 from needlepoint.query.sql.rewriting.refused_clauses import check_clauses
@@ -33,12 +36,14 @@ Rewrite = Callable[[str], str]
 @dataclass(frozen=True, slots=True)
 class Texts:
     """A query, and the views that it may use. `decimals`: a column or a cast of it may be one. `zones`: a column has a
-    zone other than UTC."""
+    zone other than UTC. `times`: the columns that are times, with their types; `digits`: of a second, in parameters."""
 
     query: str
     views: tuple[str, ...] = ()
     decimals: bool = False
     zones: bool = False
+    times: tuple[tuple[str, tuple[pa.TimestampType, ...]], ...] = ()
+    digits: int = 0
 
     def changed(self, query: Rewrite, view: Rewrite | None = None) -> Texts:
         return replace(self, query=query(self.query), views=tuple(map(view or query, self.views)))
@@ -73,6 +78,7 @@ AS_READ: Sequence[Pass] = (
 AS_RUN: Sequence[Pass] = (
     *AS_READ,
     in_zones,
+    lambda texts: texts.changed(partial(with_finer_times, times=dict(texts.times), digits_given=texts.digits)),
     lambda texts: texts.changed(partial(with_constants_last, views=texts.views)),
     _each(with_nullable_values),
     _each(with_separate_lists),
@@ -94,7 +100,7 @@ def as_read(texts: Texts) -> Texts:
 @lru_cache(maxsize=8)
 def as_run(texts: Texts) -> Texts:
     """
-    >>> as_run(Texts("SELECT * FROM a JOIN b ON 1 = b.x AND -0.0 < b.y"))
-    Texts(query='SELECT * FROM a JOIN b ON b.x = 1 AND b.y > 0.0', views=(), decimals=False, zones=False)
+    >>> as_run(Texts("SELECT * FROM a JOIN b ON 1 = b.x AND -0.0 < b.y")).query
+    'SELECT * FROM a JOIN b ON b.x = 1 AND b.y > 0.0'
     """
     return reduce(lambda found, each: each(found), AS_RUN, texts)
