@@ -19,7 +19,7 @@ from needlepoint.errors import SqlError
 from needlepoint.indexes.text.evaluation import evaluate
 from needlepoint.indexes.text.query_language import parse
 from needlepoint.lake import Lake
-from needlepoint.query.datafusion.errors import EngineFault
+from needlepoint.query.attempt import EngineFault
 from needlepoint.query.datafusion.session import SessionOptions
 
 FILES, ROWS = 3, 400

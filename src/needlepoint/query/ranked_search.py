@@ -48,8 +48,7 @@ from needlepoint.query.report.table_report import table_map, table_report
 from needlepoint.query.result import ReadBytes, Result
 from needlepoint.query.scan.held_files import is_holding
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
-from needlepoint.query.sql.predicate_extraction import Request
-from needlepoint.query.sql.predicates.converter import Types
+from needlepoint.query.sql.request import Request, Types
 from needlepoint.query.sql.top_rows import RankedRows, SortKey
 from needlepoint.query.top_rows import MOST_ENTRIES
 

@@ -34,8 +34,6 @@ from needlepoint.query.sql.top_rows import TopRows
 from needlepoint.stores import KeyStore
 from needlepoint.tables import Index
 
-# Of a smaller table, all rows are read at once.
-LEAST_ROWS = 10_000
 # How many times the wanted rows are read first where there are conditions, and then, if these leave too few.
 ATTEMPTS = (4, 64)
 MOST_ENTRIES = 20_000
@@ -56,7 +54,7 @@ class TopSource:
     store: Callable[[Index], KeyStore]
 
 
-def thresholds(top: TopRows, source: TopSource, least_rows: int = LEAST_ROWS) -> Iterator[Predicate]:
+def thresholds(top: TopRows, source: TopSource, least_rows: int) -> Iterator[Predicate]:
     """Conditions that the first rows may meet, the strictest first."""
     state, rows = source.state, int(source.state.file_rows.sum())
     if top.wanted > MOST_WANTED or rows < least_rows:

@@ -6,21 +6,24 @@ import builtins
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import datafusion
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from needlepoint.indexes import keeps_entries
-from needlepoint.indexes.text import RankedTerm, TextStatistics
 from needlepoint.parquet import ByteCache
 from needlepoint.predicate import Bounds, Zone, Zones
-from needlepoint.query.sql.plan_facts import Zeros
-from needlepoint.query.sql.predicates.converter import misleads
+from needlepoint.query.sql.request import misleads
 from needlepoint.tables import File, Index, Place, Snapshot, ordinal
 from needlepoint.tables.registry import Registry
+
+if TYPE_CHECKING:
+    import datafusion
+
+    from needlepoint.indexes.text import RankedTerm, TextStatistics
+    from needlepoint.query.sql.plan_facts import Zeros
 
 # Of the terms of scores that a table keeps.
 RANKED_BYTES = 64 << 20
