@@ -125,6 +125,11 @@ class TableState:
         """The rows of each file; 0 if unknown."""
         return np.array([file.rows or 0 for file in self.snapshot.files], np.int64)
 
+    @cached_property
+    def first_rows(self) -> npt.NDArray[np.int64]:
+        """The number of the first row of each file, through all files, and the number of all rows."""
+        return np.concatenate(([0], np.cumsum(self.file_rows)))
+
     def inherit(self, before: TableState) -> None:
         """Copy what is known of unchanged files, which are the same objects."""
         places = {id(file): at for at, file in enumerate(before.snapshot.files)}
