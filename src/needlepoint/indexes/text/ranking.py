@@ -216,17 +216,32 @@ class _Search:
         rows = np.concatenate([term.rows[start:stop] for start, stop in slices])
         owners = np.repeat(classes, counts)
         times = [ranked.times_in(rows) if ranked is not term else None for ranked in others]
-        # Most rows have none of the other terms, and then often a score below the floor.
-        kept = np.repeat(scores[classes] >= self._floor, counts)
+        with_others = np.zeros(len(rows), np.bool_)
         for each in times:
-            kept |= each is not None and each > 0
+            with_others |= each is not None and each > 0
+        chosen = np.flatnonzero(with_others)
+        self._score(
+            at, rows[chosen], owners[chosen], [None if each is None else each[chosen] for each in times], scores
+        )
+        # The others have the scores of their classes: most of them, which are often below the floor by now.
+        reaching = scores[classes] >= self._floor
+        if reaching.any():
+            kept = np.repeat(reaching, counts) & ~with_others
+            self._score(at, rows[kept], owners[kept], [None], scores)
+
+    def _score(
+        self, at: int, rows: RowNumbers, owners: Numbers, times: Sequence[npt.NDArray[Any] | None], scores: Floats
+    ) -> None:
+        """Keep the best of these rows of a term's classes, given how often each has the other terms; None is the term
+        itself."""
         if self._allowed is not None:
-            kept &= self._allowed(rows)
-        if not kept.all():
+            kept = self._allowed(rows)
             rows, owners = rows[kept], owners[kept]
             times = [None if each is None else each[kept] for each in times]
+        if not len(rows):
+            return
         # Scores are summed in the order of the query's terms, as bm25 does.
-        found, lengths = np.zeros(len(rows)), term.lengths[owners]
+        found, lengths = np.zeros(len(rows)), self._terms[at][1].lengths[owners]
         for number, often in enumerate(times):
             found += scores[owners] if often is None else self._scores_of(number, often, lengths)
         self._keep(*self._best(rows, found))
