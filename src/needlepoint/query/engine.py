@@ -84,6 +84,8 @@ _NO_ROWS: Mapping[int, Rows] = {}
 # A table is narrowed by the keys of another one if it has at least this many times more rows: an index must be much
 # faster than a scan. Of a table with fewer rows, ORDER BY with LIMIT reads all at once.
 TIMES_LARGER, LEAST_ROWS = 20, 10_000
+# The forms of ranked searches are kept by their texts; a longer one goes to DataFusion.
+LONGEST_SEARCH = 10_000
 _SCORE = re.compile(r"\bscore\s*\(", re.IGNORECASE)
 
 Answer = TypeVar("Answer")
@@ -424,7 +426,7 @@ class Engine:
 
     def _ranked(self, query: str, parameters: Mapping[str, Any] | None) -> Result | None:
         """The result of a ranked search, if DataFusion agrees that the query is one, and text indexes cover it."""
-        if not _SCORE.search(query):
+        if len(query) > LONGEST_SEARCH or not _SCORE.search(query):
             return None
         from needlepoint.query.ranked_search import recognise
 
