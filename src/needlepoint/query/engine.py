@@ -268,7 +268,7 @@ class Engine:
                 if attempt is not Attempt.FIRST:
                     from needlepoint.query.datafusion.unreadable import unreadable
 
-                raise unreadable(error, error.scans) from error
+                    raise unreadable(error, error.scans) from error
                 attempt = Attempt.WHOLE
             except (EngineFault, OutOfMemory) as failure:
                 if not attempt.follows_failure:

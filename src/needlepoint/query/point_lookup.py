@@ -83,8 +83,9 @@ class PointLookup:
 
     @property
     def has_keywords(self) -> bool:
-        """Whether one of its names can have another meaning in SQL."""
-        return not _KEYWORDS.isdisjoint((self.table, *self.columns, *self.values))
+        """Whether one of its names can have another meaning in SQL: 1 is a number, even beside such a column."""
+        names = (self.table, *self.columns, *self.values)
+        return not _KEYWORDS.isdisjoint(names) or any(name[0].isdigit() for name in names)
 
     def agrees(self, request: Request | None, schema: pa.Schema) -> bool:
         """Whether a request and a schema, which DataFusion derived from the same query, are the same."""
