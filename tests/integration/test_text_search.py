@@ -19,7 +19,7 @@ from needlepoint.errors import SqlError
 from needlepoint.indexes.text.evaluation import evaluate
 from needlepoint.indexes.text.query_language import parse
 from needlepoint.lake import Lake
-from needlepoint.query.datafusion.errors import EngineFault
+from needlepoint.query.attempt import EngineFault
 from needlepoint.query.datafusion.session import SessionOptions
 
 FILES, ROWS = 3, 400
@@ -140,6 +140,7 @@ def test_a_fault_of_datafusion_in_the_count_of_words_is_avoided(lake: Lake, monk
     query = "SELECT max(score(title, 'cow')) AS best FROM t"
     expected = lake.sql(query).rows()
     with needlepoint.open(lake.root) as other:
+        assert other.engine.planner  # which has contexts of its own
         monkeypatch.setattr(other.engine, "_contexts", faulty)
         assert other.sql(query).rows() == expected
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -89,6 +90,18 @@ def test_a_room_exports_what_other_rooms_import() -> None:
         if source in PACKAGES and name not in exported(source)
     ]
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("package", sorted(PACKAGES))
+def test_names_on_demand_are_those_of_their_modules(package: str) -> None:
+    """A name that is a module's too would be the module, as soon as that is imported."""
+    source = FILES[package].read_text()
+    if "__getattr__ = on_demand(" not in source:
+        return
+    room = importlib.import_module(package)
+    names = {name for name in exported(package) if getattr(room, name) is not None}
+    assert names == exported(package)
+    assert not {f"{package}.{name}" for name in names} & FILES.keys()
 
 
 def test_a_room_exports_nothing_else() -> None:

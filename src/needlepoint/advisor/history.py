@@ -25,6 +25,7 @@ from needlepoint.advisor import query_shapes
 from needlepoint.advisor.query_shapes import Shape
 from needlepoint.errors import NeedlepointError, StoreError
 from needlepoint.parquet import ReadStats
+from needlepoint.predicate import Predicate
 from needlepoint.query import PointLookup, PruningResult, ScanMetrics, ScanPlan
 from needlepoint.stores import Database, is_damaged
 from needlepoint.tables import Index, Snapshot
@@ -170,6 +171,27 @@ class History:
             sums.add(seconds, reads, matched, files, len(values))
             for each in snapshot.indexes:
                 self._count_use(snapshot.table.id, each.name, each is index)
+
+    def note_search(
+        self,
+        snapshot: Snapshot,
+        column: str,
+        predicate: Predicate,
+        columns: frozenset[str],
+        reads: Sequence[ReadStats],
+        matched: int,
+        files: int,
+        seconds: float,
+    ) -> None:
+        """Text indexes named the rows of a ranked search."""
+        if not self._on:
+            return
+        shape, compared = query_shapes.shape_of(predicate), query_shapes.values_in(predicate)
+        with self._errors_logged(), self._lock:
+            sums = self._counts((snapshot.table.id, shape, columns | {column})).sums
+            sums.add(seconds, reads, matched, files, compared)
+            for each in snapshot.indexes:
+                self._count_use(snapshot.table.id, each.name, each.kind == "text" and each.column == column)
 
     @contextmanager
     def _errors_logged(self) -> Iterator[None]:

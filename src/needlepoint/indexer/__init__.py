@@ -16,14 +16,21 @@ sweep           removes what indexes keep of files that are gone
 card_sweep      removes cards of files that are gone, and merges small packs
 """
 
-from needlepoint.indexer.card_sweep import sweep_cards
-from needlepoint.indexer.event_consumer import EventResult, follow
-from needlepoint.indexer.indexer import Indexer, SyncReport
-from needlepoint.indexer.payloads import strip_index
-from needlepoint.indexer.plan import BuildRequest
-from needlepoint.indexer.pools import Pool
-from needlepoint.indexer.progress import Progress, no_progress
-from needlepoint.indexer.sweep import copy_entries, count_entries, sweep_entries, sweep_packs
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from needlepoint.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from needlepoint.indexer.card_sweep import sweep_cards
+    from needlepoint.indexer.event_consumer import EventResult, follow
+    from needlepoint.indexer.indexer import Indexer, SyncReport
+    from needlepoint.indexer.payloads import strip_index
+    from needlepoint.indexer.plan import BuildRequest
+    from needlepoint.indexer.pools import Pool
+    from needlepoint.indexer.progress import Progress, no_progress
+    from needlepoint.indexer.sweep import copy_entries, count_entries, sweep_entries, sweep_packs
 
 __all__ = [
     "BuildRequest",
@@ -41,3 +48,17 @@ __all__ = [
     "sweep_entries",
     "sweep_packs",
 ]
+
+__getattr__ = on_demand(
+    __name__,
+    {
+        "card_sweep": "sweep_cards",
+        "event_consumer": "EventResult follow",
+        "indexer": "Indexer SyncReport",
+        "payloads": "strip_index",
+        "plan": "BuildRequest",
+        "pools": "Pool",
+        "progress": "Progress no_progress",
+        "sweep": "copy_entries count_entries sweep_entries sweep_packs",
+    },
+)

@@ -20,15 +20,30 @@ stored         payloads in packs and files, and unpacked ones
 Each kind has kind.py (what it is), build.py, search.py and payload.py. key/ and text/ have names of their own.
 """
 
-from needlepoint.indexes.base import Answer, ClosableIndex, ColumnSource, FileIndex, IndexPayload, KeysAndRows, Options
-from needlepoint.indexes.index_damage import IndexDamage, entries_per_file, find_damage
-from needlepoint.indexes.index_stores import IndexStores, index_fields, kind_options, run_format, write_run
-from needlepoint.indexes.key_servers import IN_LAKE_STORE, is_local, is_same_store, store_of
-from needlepoint.indexes.kinds import entry_kind, is_current, keeps_entries, kind, payload_kind
-from needlepoint.indexes.leaf_stores import LEAF_FILES, LeafStores
-from needlepoint.indexes.parquet_bloom import filtered_columns, may_match
-from needlepoint.indexes.stored import JUST_USED, StoredPayload, UnpackedPayloads
-from needlepoint.indexes.zone_map import LONGEST_BOUND, ZoneMap, zone_maps
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from needlepoint.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from needlepoint.indexes.base import (
+        Answer,
+        ClosableIndex,
+        ColumnSource,
+        FileIndex,
+        IndexPayload,
+        KeysAndRows,
+        Options,
+    )
+    from needlepoint.indexes.index_damage import IndexDamage, entries_per_file, find_damage
+    from needlepoint.indexes.index_stores import IndexStores, index_fields, kind_options, run_format, write_run
+    from needlepoint.indexes.key_servers import IN_LAKE_STORE, is_local, is_same_store, store_of
+    from needlepoint.indexes.kinds import entry_kind, is_current, keeps_entries, kind, payload_kind
+    from needlepoint.indexes.leaf_stores import LEAF_FILES, LeafStores
+    from needlepoint.indexes.parquet_bloom import filtered_columns, may_match
+    from needlepoint.indexes.stored import JUST_USED, StoredPayload, UnpackedPayloads
+    from needlepoint.indexes.zone_map import LONGEST_BOUND, ZoneMap, zone_maps
 
 __all__ = [
     "IN_LAKE_STORE",
@@ -66,3 +81,18 @@ __all__ = [
     "write_run",
     "zone_maps",
 ]
+
+__getattr__ = on_demand(
+    __name__,
+    {
+        "base": "Answer ClosableIndex ColumnSource FileIndex IndexPayload KeysAndRows Options",
+        "index_damage": "IndexDamage entries_per_file find_damage",
+        "index_stores": "IndexStores index_fields kind_options run_format write_run",
+        "key_servers": "IN_LAKE_STORE is_local is_same_store store_of",
+        "kinds": "entry_kind is_current keeps_entries kind payload_kind",
+        "leaf_stores": "LEAF_FILES LeafStores",
+        "parquet_bloom": "filtered_columns may_match",
+        "stored": "JUST_USED StoredPayload UnpackedPayloads",
+        "zone_map": "LONGEST_BOUND ZoneMap zone_maps",
+    },
+)

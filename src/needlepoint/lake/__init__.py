@@ -15,18 +15,25 @@ store_status  the stores of a lake: size, health and lag
 dbapi         DB-API 2.0
 """
 
-from needlepoint.lake.batch_writer import BatchWriter
-from needlepoint.lake.calibrating import Calibration, measure
-from needlepoint.lake.dbapi import Connection, connect
-from needlepoint.lake.ddl import all_of_directory, build_index
-from needlepoint.lake.lake import Lake, LakeTable, lake_opener, maintenance_context
-from needlepoint.lake.names import names_in_sql
-from needlepoint.lake.node import has_store
-from needlepoint.lake.status import Status, TableStatus
-from needlepoint.lake.store_status import StoreStatus
-from needlepoint.lake.upkeep.registry_move import MovedRegistry, is_registry, move_registry
-from needlepoint.lake.upkeep.repair import Repair
-from needlepoint.query import Limits
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from needlepoint.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from needlepoint.lake.batch_writer import BatchWriter
+    from needlepoint.lake.calibrating import Calibration, measure
+    from needlepoint.lake.dbapi import Connection, connect
+    from needlepoint.lake.ddl import all_of_directory, build_index
+    from needlepoint.lake.lake import Lake, LakeTable, lake_opener, maintenance_context
+    from needlepoint.lake.names import names_in_sql
+    from needlepoint.lake.node import has_store
+    from needlepoint.lake.status import Status, TableStatus
+    from needlepoint.lake.store_status import StoreStatus
+    from needlepoint.lake.upkeep.registry_move import MovedRegistry, is_registry, move_registry
+    from needlepoint.lake.upkeep.repair import Repair
+    from needlepoint.query import Limits
 
 __all__ = [
     "BatchWriter",
@@ -51,3 +58,20 @@ __all__ = [
     "move_registry",
     "names_in_sql",
 ]
+
+__getattr__ = on_demand(
+    __name__,
+    {
+        "batch_writer": "BatchWriter",
+        "calibrating": "Calibration measure",
+        "dbapi": "Connection connect",
+        "ddl": "all_of_directory build_index",
+        "lake": "Lake LakeTable Limits lake_opener maintenance_context",
+        "names": "names_in_sql",
+        "node": "has_store",
+        "status": "Status TableStatus",
+        "store_status": "StoreStatus",
+        "upkeep.registry_move": "MovedRegistry is_registry move_registry",
+        "upkeep.repair": "Repair",
+    },
+)

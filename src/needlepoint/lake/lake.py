@@ -7,61 +7,41 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import pyarrow as pa
 
 from needlepoint import forks
-from needlepoint.advisor import History, TableAdvice
+from needlepoint.advisor import History
 from needlepoint.errors import NeedlepointError, StoreError, UsageError
-from needlepoint.indexer import (
-    BuildRequest,
-    EventResult,
-    Indexer,
-    Pool,
-    Progress,
-    SyncReport,
-    follow,
-    no_progress,
-    strip_index,
-)
+from needlepoint.indexer import Progress, no_progress
 from needlepoint.indexes import LEAF_FILES, IndexStores, LeafStores, UnpackedPayloads
-from needlepoint.lake import ddl
-from needlepoint.lake.advising import advise_table
-from needlepoint.lake.batch_writer import BatchWriter
-from needlepoint.lake.calibrating import Calibration, calibrate, calibrate_after
 from needlepoint.lake.locations import lake_root
 from needlepoint.lake.node import is_shared, open_node
 from needlepoint.lake.statements import explain_statement, run_statement
-from needlepoint.lake.status import CacheStatus, Status, SweepReport, lake_status
-from needlepoint.lake.upkeep.garbage_collection import sweep, sweep_table_entries
-from needlepoint.lake.upkeep.repair import Repair, repair, verify_table
-from needlepoint.lake.upkeep.store_copy import CopiedIndex, copy_store
-from needlepoint.maintenance import (
-    MaintainedTables,
-    MaintenanceContext,
-)
+from needlepoint.maintenance import MaintainedTables
 from needlepoint.parquet import ByteCache
-from needlepoint.query import (
-    Engine,
-    IndexCache,
-    Limits,
-    ReadPlan,
-    Report,
-    Result,
-    RunningQuery,
-    VerifyReport,
-    plan_read,
-)
-from needlepoint.query import get as get_rows
+from needlepoint.query import Engine, IndexCache, Limits, Result, RunningQuery
 from needlepoint.queues import LocalQueue, Queue
 from needlepoint.settings import Settings
 from needlepoint.stores import check_owner, claim, read_only_error, store_directory
-from needlepoint.tables import Batch, File, Mover, StagedFile, finish_all, recover
-from needlepoint.tables.published import Publisher, PublishState
 from needlepoint.tables.registry import Registry
+
+if TYPE_CHECKING:
+    from needlepoint.advisor import TableAdvice
+    from needlepoint.indexer import EventResult, Indexer, Pool, SyncReport
+    from needlepoint.lake.batch_writer import BatchWriter
+    from needlepoint.lake.calibrating import Calibration
+    from needlepoint.lake.status import CacheStatus, Status, SweepReport
+    from needlepoint.lake.upkeep.repair import Repair
+    from needlepoint.lake.upkeep.store_copy import CopiedIndex
+    from needlepoint.maintenance import MaintenanceContext
+    from needlepoint.query import ReadPlan, Report, VerifyReport
+    from needlepoint.tables import Batch, File, Mover, StagedFile
+    from needlepoint.tables.published import Publisher, PublishState
 
 _log = logging.getLogger("needlepoint")
 
@@ -97,6 +77,8 @@ class LakeTable:
         Keys can also be given as a mapping, for columns whose names are not Python names. `in_order` returns the rows
         in the order of the first key's values, otherwise they have no order. `limits` and `query_id` are as in `sql`.
         """
+        from needlepoint.query import get_rows
+
         if not isinstance(keys, Mapping | None):
             raise UsageError(f"get({keys!r}) names no column.", hint="For example get(product_id=384209819).")
         engine, wanted = self._lake.engine, {**(keys or {}), **named}
@@ -156,26 +138,40 @@ class Lake(MaintainedTables):
         unpacked = work if node is None else node.cache
         self.unpacked = UnpackedPayloads(unpacked / "unpacked", settings.unpacked_bytes)
         file_indexes = IndexCache(self.index_stores.packs, self.unpacked, settings.index_bytes, settings.payload_bytes)
-        scratch = work / "scratch"
-        self.indexer = Indexer(self.registry, self.index_stores, scratch, settings, progress)
+        self._scratch = scratch = work / "scratch"
         self.history = History(self.store, settings.history == "on" and not read_only, read_only=read_only)
         self.engine = Engine(self.registry, self.index_stores.entries, file_indexes, settings, self.history, scratch)
-        self.writer = BatchWriter(self.root, self.store, self.registry, self.queue, self.indexer)
-        if read_only:
-            self.indexer, self.writer = cast(Indexer, _ReadOnly()), cast(BatchWriter, _ReadOnly())
         self.publisher: Publisher | None = None
         if not read_only and is_shared(self.root, settings):
+            from needlepoint.tables.published import Publisher
+
             self.publisher = Publisher(self.root, self.store, self.registry, takes_over=settings.shared == "on")
             self.registry.after_changes(self.publisher.changed)
             self.registry.make_known = self.publisher.make_known
         forks.own(self)
+
+    @cached_property
+    def indexer(self) -> Indexer:
+        if self.read_only:
+            return cast("Indexer", _ReadOnly())
+        from needlepoint.indexer import Indexer
+
+        return Indexer(self.registry, self.index_stores, self._scratch, self.settings, self.progress)
+
+    @cached_property
+    def writer(self) -> BatchWriter:
+        if self.read_only:
+            return cast("BatchWriter", _ReadOnly())
+        from needlepoint.lake.batch_writer import BatchWriter
+
+        return BatchWriter(self.root, self.store, self.registry, self.queue, self.indexer)
 
     def abandon(self) -> None:
         """Called in a forked child: see forks.py."""
         self.publisher, self.node = None, None
         parts = ("registry", "queue", "unpacked", "index_stores", "indexer", "history", "engine", "writer")
         for name in parts:
-            forks.leak(getattr(self, name))
+            forks.leak(self.__dict__.get(name))
             setattr(self, name, forks.AbandonedHandle())
 
     def __enter__(self) -> Lake:
@@ -213,12 +209,16 @@ class Lake(MaintainedTables):
         The log of a Delta or Iceberg table decides which files belong to it. `format` is `delta`, `iceberg`, or
         `parquet`, which takes every file of the location; without it, a log in the location decides.
         """
+        from needlepoint.lake import ddl
+
         ddl.create_table(self, name, location, format)
         return LakeTable(self, name)
 
     def drop_table(self, name: str) -> None:
         """Forget a table and its indexes. Its files stay. Files that batches removed and that are kept for other
         readers are deleted, since without the table nothing would tell them from its own files."""
+        from needlepoint.tables import finish_all
+
         table = self.registry.tables.get(name)
         try:
             finish_all(self.registry, self.queue, table)
@@ -258,6 +258,9 @@ class Lake(MaintainedTables):
         the index declared, with what was built; `build` or `sync` continues.
         docs/indexes.md lists the kinds and their options.
         """
+        from needlepoint.lake import ddl
+        from needlepoint.lake.calibrating import calibrate_after
+
         columns = (column,) if isinstance(column, str) else tuple(column)
         found = ddl.check_index(self, table, columns, kind, embed, options)
         chosen = name or ddl.free_index_name(self.registry, found, columns, kind)
@@ -276,6 +279,9 @@ class Lake(MaintainedTables):
 
         `needlepoint.spark.build` gives a pool of Spark tasks. A build that was killed continues where it was.
         """
+        from needlepoint.indexer import BuildRequest
+        from needlepoint.tables import recover
+
         found = self.registry.tables.get(table)
         self.registry.indexes.select(found, index)  # refuse an unknown name first
         recover(self.registry, self.queue, found)
@@ -287,6 +293,8 @@ class Lake(MaintainedTables):
         """Rebuild the indexes of a table, or one of them: from the indexes embedded in its files where there are any,
         without reading their data; or `from_data`, which also embeds them again. Damaged cards and zone maps are
         built again too."""
+        from needlepoint.indexer import BuildRequest, SyncReport
+
         self.registry.cards.forget(self.registry.cards.check(self.registry.tables.get(table)))
         for each in self.registry.indexes.select(self.registry.tables.get(table), index):
             self.index_stores.replace_index(each)
@@ -298,6 +306,8 @@ class Lake(MaintainedTables):
     def drop_index(self, name: str, *, strip: bool = False) -> None:
         """Forget an index. Embedded payloads stay in the files, where they only take space; with `strip` they are
         removed."""
+        from needlepoint.indexer import strip_index
+
         index = self.registry.indexes.get(name)
         table = self.registry.tables.of(index)
         if strip and index.embed:
@@ -309,6 +319,8 @@ class Lake(MaintainedTables):
     def verify(self, table: str, samples: int = 20, seed: int | None = None) -> VerifyReport:
         """Compare the answers of a table's indexes with those of a scan, for sampled values of each, and check the
         bytes of the indexes, of cards and of zone maps."""
+        from needlepoint.lake.upkeep.repair import verify_table
+
         return verify_table(self, self.registry.tables.get(table), samples, seed)
 
     def verify_published(self) -> tuple[str, ...]:
@@ -318,6 +330,8 @@ class Lake(MaintainedTables):
     def repair(self, table: str | None = None, *, dry_run: bool = False, samples: int = 20) -> list[Repair]:
         """Repair what `verify` finds in a table, or in all tables and the published registry: build indexes and cards
         again, finish batches, publish again. Data files are not written. With `dry_run` nothing is."""
+        from needlepoint.lake.upkeep.repair import repair
+
         if self.read_only:
             raise read_only_error()
         return repair(self, table, dry_run=dry_run, samples=samples)
@@ -325,6 +339,8 @@ class Lake(MaintainedTables):
     def copy_store(self, source: str, target: str, index: str | None = None) -> list[CopiedIndex]:
         """Move the key indexes of one store, or one of them, to another, and compare them with scans. Stores are URLs,
         or `rocksdb` for the lake's own."""
+        from needlepoint.lake.upkeep.store_copy import copy_store
+
         if self.read_only:
             raise read_only_error()
         return copy_store(self, source, target, index)
@@ -332,6 +348,8 @@ class Lake(MaintainedTables):
     def sweep(self, *, now: bool = False) -> SweepReport:
         """Remove what nothing refers to any more: entries of key indexes, packs of payloads and cards, unpacked text
         indexes, staging. With `now` also what is so new that another process may be about to refer to it."""
+        from needlepoint.lake.upkeep.garbage_collection import sweep
+
         if self.read_only:
             raise read_only_error()
         return sweep(self, now=now)
@@ -341,6 +359,8 @@ class Lake(MaintainedTables):
     def sync(self, table: str | None = None) -> list[SyncReport]:
         """Bring registry and indexes up to date with the files of a table, or of all tables. If one of all cannot be
         synced, the others are, and its error is raised at the end."""
+        from needlepoint.tables import recover
+
         tables = self.registry.tables.all() if table is None else [self.registry.tables.get(table)]
         reports: list[SyncReport] = []
         errors: list[NeedlepointError] = []
@@ -372,6 +392,8 @@ class Lake(MaintainedTables):
 
     def follow_events(self, *, once: bool = False) -> Iterator[EventResult]:
         """Index what the events on the queue name, as they come, or with `once` until there are none."""
+        from needlepoint.indexer import follow
+
         if self.read_only:
             raise read_only_error()
         return follow(self.registry, self.queue, self.indexer, once=once)
@@ -417,25 +439,35 @@ class Lake(MaintainedTables):
     def plan_read(self, table: str, where: str | None = None, columns: Sequence[str] | None = None) -> ReadPlan:
         """Plan `SELECT columns FROM table WHERE where` for other processes to read, in parts that can be pickled. They
         need the data files, and nothing else of the lake."""
+        from needlepoint.query import plan_read
+
         return plan_read(self.engine, table, where, columns)
 
     def advise(self, table: str) -> TableAdvice:
         """Which index, order or compaction would make the past queries of a table faster, and by how much. Reads cards,
         bounds, some rows of the queried columns, and the history of queries."""
+        from needlepoint.lake.advising import advise_table
+
         return advise_table(self, table)
 
     def calibrate(self) -> Calibration:
         """Measure in about a second what reads cost on this machine. The cost model goes by it from now on, also in
         lakes that are opened later with the same store on a machine of this kind."""
+        from needlepoint.lake.calibrating import calibrate
+
         return calibrate(self)
 
     def status(self) -> Status:
         """Tables, indexes, events and stores. A server that does not answer within seconds is named, and not waited
         for."""
+        from needlepoint.lake.status import lake_status
+
         return lake_status(self)
 
     def caches(self) -> tuple[CacheStatus, ...]:
         """The caches of this process: cards, zone maps, decoded dictionaries, small pages and open indexes of files."""
+        from needlepoint.lake.status import CacheStatus
+
         engine = self.engine
         held: dict[str, ByteCache[Any]] = {"cards": engine.cards.cards, "zone maps": engine.cards.zones,
                 "dictionaries": engine.caches.dictionaries, "pages": engine.caches.pages,
@@ -468,6 +500,9 @@ def _queue(url: str, store: Path, read_only: bool) -> Queue:
 
 def maintenance_context(lake: Lake) -> MaintenanceContext:
     """The parts of a lake that compaction and deletion use."""
+    from needlepoint.lake.upkeep.garbage_collection import sweep_table_entries
+    from needlepoint.maintenance import MaintenanceContext
+
     sweep_entries = functools.partial(sweep_table_entries, lake)
     return MaintenanceContext(
         lake.registry, lake.engine, lake.indexer, lake.writer, lake.sync, sweep_entries, lake.progress

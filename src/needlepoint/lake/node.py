@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from needlepoint.errors import StoreError
 from needlepoint.indexes import IndexStores, LeafStores, is_local, keeps_entries
@@ -13,8 +14,10 @@ from needlepoint.objects import is_url
 from needlepoint.settings import Settings
 from needlepoint.stores import IN_LAKE, KeyStore, LakePacks, PackStore, PieceCache, store_directory, store_name
 from needlepoint.tables import Index
-from needlepoint.tables.published import Follower
 from needlepoint.tables.registry import Registry
+
+if TYPE_CHECKING:
+    from needlepoint.tables.published import Follower
 
 
 def cache_directory(root: Path | str, chosen: str) -> Path:
@@ -72,6 +75,8 @@ class Node:
         """FileNotFoundError when no registry is published in the lake."""
         cache = cache_directory(root, settings.cache)
         refresh = settings.object_refresh if isinstance(root, str) else settings.refresh
+        from needlepoint.tables.published import Follower
+
         follower = Follower(root, cache, refresh)
         pieces = PieceCache(cache, settings.pack_bytes)
         registry = Registry(

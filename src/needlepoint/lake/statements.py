@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from needlepoint.errors import SqlError, UnknownName
-from needlepoint.lake.status import table_status
 from needlepoint.query import (
     CATALOG,
     SCHEMA,
@@ -18,17 +17,16 @@ from needlepoint.query import (
     DropView,
     Explain,
     Limits,
-    Report,
     Result,
     ShowIndexes,
     ShowTables,
     check_text,
-    check_view,
     parse,
 )
 
 if TYPE_CHECKING:
     from needlepoint.lake.lake import Lake
+    from needlepoint.query import Report
 
 
 def run_statement(
@@ -46,6 +44,8 @@ def run_statement(
         case ShowTables():
             return _show_tables(lake, limits)
         case CreateView(name, view):
+            from needlepoint.query import check_view
+
             check_view(lake.engine.explain, name, view)
             lake.registry.views.create(name, view)
             return _answer("view", [name])
@@ -108,6 +108,8 @@ def _show_tables(lake: Lake, limits: Limits | None) -> Result:
 
 
 def _show_indexes(lake: Lake, table: str | None, limits: Limits | None) -> Result:
+    from needlepoint.lake.status import table_status
+
     visible, _ = lake.engine.visible(limits)
     if table is not None and table not in visible:
         raise UnknownName("table", table, visible)
@@ -125,4 +127,6 @@ def _answer(column: str, values: list[str]) -> Result:
 
 
 def _nothing_read() -> Report:
+    from needlepoint.query import Report
+
     return Report(list, list, executed=True)

@@ -11,12 +11,19 @@ retrofit    page indexes and bloom filters, added to files in their places
 maintained  the methods of a lake for all this
 """
 
-from needlepoint.maintenance.choose import CompactionPlan
-from needlepoint.maintenance.compact import Compaction, compaction_spec, plan_compaction
-from needlepoint.maintenance.delete import Deletion
-from needlepoint.maintenance.maintained import MaintainedTables
-from needlepoint.maintenance.swap import Finisher, MaintenanceContext
-from needlepoint.maintenance.tasks import attempt, run_here
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from needlepoint.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from needlepoint.maintenance.choose import CompactionPlan
+    from needlepoint.maintenance.compact import Compaction, compaction_spec, plan_compaction
+    from needlepoint.maintenance.delete import Deletion
+    from needlepoint.maintenance.maintained import MaintainedTables
+    from needlepoint.maintenance.swap import Finisher, MaintenanceContext
+    from needlepoint.maintenance.tasks import attempt, run_here
 
 __all__ = [
     "Compaction",
@@ -30,3 +37,15 @@ __all__ = [
     "plan_compaction",
     "run_here",
 ]
+
+__getattr__ = on_demand(
+    __name__,
+    {
+        "choose": "CompactionPlan",
+        "compact": "Compaction compaction_spec plan_compaction",
+        "delete": "Deletion",
+        "maintained": "MaintainedTables",
+        "swap": "Finisher MaintenanceContext",
+        "tasks": "attempt run_here",
+    },
+)

@@ -1,6 +1,7 @@
 """Queries: from SQL to Arrow.
 
 engine        runs a query, step by step
+attempt       the ways in which a query is tried
 query_plans   from SQL to planned scans
 kept_plans    planned scans of queries that run again over the same files
 known_names   the tables and views that a query can name
@@ -24,49 +25,56 @@ datafusion/   the border to DataFusion
 cache/        state that is kept between queries
 report/       what a query read, and why
 
-Importing it loads DataFusion. What Spark's tasks import names it in functions, or for type checking.
+Nothing is imported before it is used: DataFusion with the first query that needs it.
 """
 
-from needlepoint.query.cache.card_cache import CardCache
-from needlepoint.query.cache.index_cache import IndexCache
-from needlepoint.query.cache.table_state import TableState
-from needlepoint.query.datafusion.session import CATALOG, SCHEMA
-from needlepoint.query.engine import Engine
-from needlepoint.query.get import get, get_at_once
-from needlepoint.query.point_lookup import PointLookup
-from needlepoint.query.pruning.result import PruningResult
-from needlepoint.query.report.explain import Report, TableReport
-from needlepoint.query.result import Result
-from needlepoint.query.running import Limits, RunningQuery
-from needlepoint.query.scan.cost_model import FileSizes
-from needlepoint.query.scan.costs import (
-    CODECS_BY_NUMBER,
-    ENTRY_BYTES,
-    ZSTD,
-    Costs,
-    as_json,
-    keep_costs,
-    machine_name,
-    measured_costs,
-)
-from needlepoint.query.scan.row_matches import MatchedRows, find_matches
-from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
-from needlepoint.query.scan.scan_tasks import ReadPlan, ScanTask, plan_read
-from needlepoint.query.sql.parameters import check_text, named_by_place, number_marks, placeholders
-from needlepoint.query.sql.statements import (
-    CreateIndex,
-    CreateView,
-    DropIndex,
-    DropView,
-    Explain,
-    ShowIndexes,
-    ShowTables,
-    parse,
-    quoted,
-)
-from needlepoint.query.sql.tokens import split, tokens
-from needlepoint.query.sql.views import check_view
-from needlepoint.query.verify import VerifyReport, verify
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from needlepoint.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from needlepoint.query.cache.card_cache import CardCache
+    from needlepoint.query.cache.index_cache import IndexCache
+    from needlepoint.query.cache.table_state import TableState
+    from needlepoint.query.engine import Engine
+    from needlepoint.query.get import get_at_once, get_rows
+    from needlepoint.query.known_names import CATALOG, SCHEMA
+    from needlepoint.query.point_lookup import PointLookup
+    from needlepoint.query.pruning.result import PruningResult
+    from needlepoint.query.report.explain import Report, TableReport
+    from needlepoint.query.result import Result
+    from needlepoint.query.running import Limits, RunningQuery
+    from needlepoint.query.scan.cost_model import FileSizes
+    from needlepoint.query.scan.costs import (
+        CODECS_BY_NUMBER,
+        ENTRY_BYTES,
+        ZSTD,
+        Costs,
+        as_json,
+        keep_costs,
+        machine_name,
+        measured_costs,
+    )
+    from needlepoint.query.scan.row_matches import MatchedRows, find_matches
+    from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
+    from needlepoint.query.scan.scan_tasks import ReadPlan, ScanTask, plan_read
+    from needlepoint.query.sql.parameters import check_text, named_by_place, number_marks, placeholders
+    from needlepoint.query.sql.statements import (
+        CreateIndex,
+        CreateView,
+        DropIndex,
+        DropView,
+        Explain,
+        ShowIndexes,
+        ShowTables,
+        parse,
+        quoted,
+    )
+    from needlepoint.query.sql.tokens import split, tokens
+    from needlepoint.query.sql.views import check_view
+    from needlepoint.query.verify import VerifyReport, verify_indexes
 
 __all__ = [
     "CATALOG",
@@ -104,8 +112,8 @@ __all__ = [
     "check_text",
     "check_view",
     "find_matches",
-    "get",
     "get_at_once",
+    "get_rows",
     "keep_costs",
     "machine_name",
     "measured_costs",
@@ -117,5 +125,32 @@ __all__ = [
     "quoted",
     "split",
     "tokens",
-    "verify",
+    "verify_indexes",
 ]
+
+__getattr__ = on_demand(
+    __name__,
+    {
+        "cache.card_cache": "CardCache",
+        "cache.index_cache": "IndexCache",
+        "cache.table_state": "TableState",
+        "engine": "Engine",
+        "get": "get_at_once get_rows",
+        "known_names": "CATALOG SCHEMA",
+        "point_lookup": "PointLookup",
+        "pruning.result": "PruningResult",
+        "report.explain": "Report TableReport",
+        "result": "Result",
+        "running": "Limits RunningQuery",
+        "scan.cost_model": "FileSizes",
+        "scan.costs": "CODECS_BY_NUMBER ENTRY_BYTES ZSTD Costs as_json keep_costs machine_name measured_costs",
+        "scan.row_matches": "MatchedRows find_matches",
+        "scan.scan_plan": "ScanMetrics ScanPlan",
+        "scan.scan_tasks": "ReadPlan ScanTask plan_read",
+        "sql.parameters": "check_text named_by_place number_marks placeholders",
+        "sql.statements": "CreateIndex CreateView DropIndex DropView Explain ShowIndexes ShowTables parse quoted",
+        "sql.tokens": "split tokens",
+        "sql.views": "check_view",
+        "verify": "VerifyReport verify_indexes",
+    },
+)

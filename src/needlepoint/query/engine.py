@@ -26,66 +26,67 @@ becomes `t < 1 us`, which loses 1 us. It does so with predicates, and with its o
 
 from __future__ import annotations
 
+import re
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import datafusion
 import numpy as np
 import pyarrow as pa
 
 from needlepoint.access import AccessPlan, Rows
-from needlepoint.errors import FileChanged, SqlError, UnknownName
-from needlepoint.indexes.text import WordIndex
+from needlepoint.errors import FileChanged, NeedlepointError, SqlError, UnknownName
 from needlepoint.parquet import Caches
 from needlepoint.predicate import And, Constant, In, Predicate, leaves
-from needlepoint.query import ranked_search, semi_joins, top_rows
+from needlepoint.query.attempt import Attempt, CannotSkip, EngineFault
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.cache.index_cache import IndexCache, words_of
 from needlepoint.query.cache.table_state import TableState
-from needlepoint.query.datafusion import session
-from needlepoint.query.datafusion.batch_stream import NO_END, ROOM
-from needlepoint.query.datafusion.errors import CannotSkip, EngineFault, clear_error, raise_cause
-from needlepoint.query.datafusion.filter_choice import FilterChoice, first_choice
-from needlepoint.query.datafusion.native_scan import NativeScans, with_views
-from needlepoint.query.datafusion.planner import LogicalQuery, Planner
-from needlepoint.query.datafusion.scoring import count_terms
-from needlepoint.query.datafusion.session import ContextPool, SessionOptions
-from needlepoint.query.datafusion.session_options import Attempt, session_options
-from needlepoint.query.datafusion.unreadable import unreadable
-from needlepoint.query.execution import CannotMerge, Execution, QueryPlan, maps, reports
 from needlepoint.query.known_names import KnownNames, visible_tables
 from needlepoint.query.point_lookup import PointLookup, PointLookups, recognise
-from needlepoint.query.pruning.context import PruningContext
 from needlepoint.query.pruning.result import PruningResult
-from needlepoint.query.pruning.steps import prune
-from needlepoint.query.query_plans import QueryPlans, plan_of_lookup
 from needlepoint.query.report.explain import Report
 from needlepoint.query.report.query_history import QueryHistory
 from needlepoint.query.result import Result
+from needlepoint.query.row_stream import NO_END, ROOM
 from needlepoint.query.running import Limits, OutOfMemory, RunningQueries, RunningQuery
-from needlepoint.query.scan.access_choice import WORTH_SECONDS, choose_access
-from needlepoint.query.scan.cost_model import NativeFilter, row_seconds
 from needlepoint.query.scan.costs import costs_of
 from needlepoint.query.scan.held_files import QueryRetries, hold
-from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
-from needlepoint.query.scan.table_provider import as_frame, check_counted, check_present, empty_batch
+from needlepoint.query.scan.scan_plan import WORTH_SECONDS, ScanMetrics, ScanPlan
 from needlepoint.query.sql.parameters import check_parameters
-from needlepoint.query.sql.predicate_extraction import Request, everything
-from needlepoint.query.sql.statements import quoted
+from needlepoint.query.sql.request import Request, everything
 from needlepoint.query.timed_choice import TimedChoice
 from needlepoint.settings import Settings
 from needlepoint.stores import KeyStore
 from needlepoint.tables import Index, Snapshot, Snapshots
 from needlepoint.tables.registry import Registry
 
+if TYPE_CHECKING:
+    import datafusion
+
+    from needlepoint.indexes.text import WordIndex
+    from needlepoint.query.datafusion.filter_choice import FilterChoice
+    from needlepoint.query.datafusion.native_scan import NativeScans
+    from needlepoint.query.datafusion.planner import LogicalQuery, Planner
+    from needlepoint.query.datafusion.session import ContextPool, Contexts
+    from needlepoint.query.execution import QueryPlan
+    from needlepoint.query.query_plans import QueryPlans
+    from needlepoint.query.ranked_search import RankedSearches
+
 _ALL = Constant(True)
 _NO_ROWS: Mapping[int, Rows] = {}
-_CATALOG_WORDS = {"show", "describe", "information_schema"}
+
+# A table is narrowed by the keys of another one if it has at least this many times more rows: an index must be much
+# faster than a scan. Of a table with fewer rows, ORDER BY with LIMIT reads all at once.
+TIMES_LARGER, LEAST_ROWS = 20, 10_000
+# The forms of ranked searches are kept by their texts; a longer one goes to DataFusion.
+LONGEST_SEARCH = 10_000
+_SCORE = re.compile(r"\bscore\s*\(", re.IGNORECASE)
 
 Answer = TypeVar("Answer")
 
@@ -112,25 +113,67 @@ class Engine:
         self._retries = QueryRetries(self.snapshots.forget, scratch, registry.locks)
         self.cards = CardCache(registry, settings.cache_bytes)
         self.caches = Caches.of(settings.dictionary_bytes, settings.page_bytes, local_pages=False)
-        self.natives = NativeScans()
-        self.filters = FilterChoice()
         self.accesses = TimedChoice(WORTH_SECONDS)
-        self._contexts = session.Contexts(session.make_context)
-        self._context = self._contexts(SessionOptions())
         self.known = KnownNames(registry)
-        self.planner = Planner(self._context, self.names)
-        self.plans = QueryPlans(self, settings.access, settings.range_limit)
-        self._lent_contexts = ContextPool()
         self.running = RunningQueries(settings.slow_seconds)
         self._limits = Limits(settings.query_seconds, settings.query_rows, settings.query_memory)
         self.room = ROOM
-        self.times_larger = semi_joins.TIMES_LARGER
-        self.least_rows = top_rows.LEAST_ROWS
+        self.times_larger = TIMES_LARGER
+        self.least_rows = LEAST_ROWS
         self.unskippable: set[str] = set()
         self._states: dict[str, TableState] = {}
         self._fresh_stores: dict[int, tuple[int, weakref.ref[KeyStore]]] = {}
         self.lookups = PointLookups(self, settings.access, settings.range_limit)
-        self.searches = ranked_search.RankedSearches(self, settings.access)
+
+    # What runs SQL. It is imported with the first query that is no point lookup.
+
+    @cached_property
+    def natives(self) -> NativeScans:
+        from needlepoint.query.datafusion.native_scan import NativeScans
+
+        return NativeScans()
+
+    @cached_property
+    def filters(self) -> FilterChoice:
+        from needlepoint.query.datafusion.filter_choice import FilterChoice
+
+        return FilterChoice()
+
+    @cached_property
+    def _contexts(self) -> Contexts:
+        from needlepoint.query.datafusion.session import Contexts, make_context
+
+        return Contexts(make_context)
+
+    @cached_property
+    def _lent_contexts(self) -> ContextPool:
+        from needlepoint.query.datafusion.session import ContextPool
+
+        return ContextPool()
+
+    @property
+    def _context(self) -> datafusion.SessionContext:
+        from needlepoint.query.datafusion.session import SessionOptions
+
+        return self._contexts(SessionOptions())
+
+    @cached_property
+    def planner(self) -> Planner:
+        from needlepoint.query.datafusion.planner import Planner
+
+        return Planner(self._context, self.names)
+
+    @cached_property
+    def plans(self) -> QueryPlans:
+        from needlepoint.query.query_plans import QueryPlans
+
+        return QueryPlans(self, self._settings.access, self._settings.range_limit)
+
+    @cached_property
+    def searches(self) -> RankedSearches:
+        from needlepoint.query.ranked_search import RankedSearches
+
+        return RankedSearches(self, self._settings.access)
 
     # Run
 
@@ -223,6 +266,8 @@ class Engine:
                 return run(attempt)
             except CannotSkip as error:
                 if attempt is not Attempt.FIRST:
+                    from needlepoint.query.datafusion.unreadable import unreadable
+
                     raise unreadable(error, error.scans) from error
                 attempt = Attempt.WHOLE
             except (EngineFault, OutOfMemory) as failure:
@@ -247,10 +292,12 @@ class Engine:
         running: RunningQuery,
     ) -> Result:
         """The result of a query that is this point lookup, and needs this scan of the table in this state."""
+        from needlepoint.query.execution import Execution
+
         started = time.perf_counter()
-        plan = plan_of_lookup(query, lookup, state, scan, Attempt.FIRST)
+        plan = self.plans.of_lookup(query, lookup, state, scan, Attempt.FIRST)
         try:
-            with clear_error(query, self.names):
+            with self._clear_error(query):
                 execution = Execution(self, plan, running, started, is_noted=True)
                 return execution.run(parameters, self.room, lambda: self._whole(query, parameters, True, running))
         except (CannotSkip, EngineFault, OutOfMemory):
@@ -264,7 +311,9 @@ class Engine:
     def explain(self, query: str, parameters: Mapping[str, Any] | None = None, limits: Limits | None = None) -> Report:
         """The report of a query that is planned but not run."""
         parameters = check_parameters(query, parameters)
-        with self.run(query, limits), clear_error(query, self.names):
+        from needlepoint.query.execution import maps, reports
+
+        with self.run(query, limits), self._clear_error(query):
             plan = self.with_replan(lambda _: self.plans.first(query, parameters))
         return Report(lambda: reports(self, plan, {}), lambda: maps(self, plan), executed=False)
 
@@ -273,7 +322,7 @@ class Engine:
     ) -> pa.Schema:
         """The schema of the result of a query that is not run."""
         parameters = check_parameters(query, parameters)
-        with self.run(query, limits), clear_error(query, self.names):
+        with self.run(query, limits), self._clear_error(query):
             if (recognised := self._recognised(query, parameters)) is not None:
                 lookup, state = recognised
                 return pa.schema([(name, state.types[name]) for name in lookup.columns])
@@ -289,7 +338,7 @@ class Engine:
         running: RunningQuery,
         room: int,
     ) -> Result:
-        with clear_error(query, self.names):
+        with self._clear_error(query):
             running.check()
             started = time.perf_counter()
             recognised = self._recognised(query, parameters)
@@ -307,7 +356,9 @@ class Engine:
                 if isinstance(found, Result):
                     running.limits.check_rows(len(found))
                     return found
-                plan, tops = plan_of_lookup(query, lookup, state, replace(found, may_list=may_list), attempt), iter(())
+                scan = replace(found, may_list=may_list)
+                plan, tops = self.plans.of_lookup(query, lookup, state, scan, attempt), iter(())
+            from needlepoint.query.execution import CannotMerge, Execution
 
             def run(plan: QueryPlan, room: int) -> Result:
                 began = time.perf_counter()
@@ -328,6 +379,19 @@ class Engine:
                     return result
             return run(plan, room)
 
+    @contextmanager
+    def _clear_error(self, query: str) -> Iterator[None]:
+        """Within this block, DataFusion's errors become ours."""
+        try:
+            yield
+        except (NeedlepointError, KeyboardInterrupt, AssertionError):
+            raise
+        except BaseException:
+            from needlepoint.query.datafusion.errors import clear_error
+
+            with clear_error(query, self.names):
+                raise
+
     def _whole(
         self, query: str, parameters: Mapping[str, Any] | None, use_indexes: bool | str, running: RunningQuery
     ) -> pa.Table:
@@ -342,14 +406,16 @@ class Engine:
         return self.planner.plan(query, None, [], {state.snapshot.table.name: state})
 
     def _recognised(self, query: str, parameters: Mapping[str, Any] | None) -> tuple[PointLookup, TableState] | None:
-        """The point lookup of a query, if DataFusion agrees that it is one. DataFusion is asked once for each set of
-        columns: a word that looks like a column name can have another meaning in SQL."""
+        """The point lookup of a query. A word that looks like a column name can have another meaning in SQL: with such
+        a word, DataFusion is asked once for each set of columns whether it is one."""
         form = recognise(query)
         state = None if form is None else self._state_named(form.table)
         lookup = None if form is None or state is None else form.lookup(state.types, parameters)
         if form is None or state is None or lookup is None:
             return None
         shape = (*lookup.columns, "", *lookup.values)
+        if shape not in state.lookups and not lookup.has_keywords:
+            state.lookups[shape] = True
         if shape not in state.lookups:
             logical = self.planner.plan(query, parameters, [], {form.table: state})
             state.lookups[shape] = lookup.agrees(logical.requests.get(form.table), logical.schema)
@@ -357,7 +423,11 @@ class Engine:
 
     def _ranked(self, query: str, parameters: Mapping[str, Any] | None) -> Result | None:
         """The result of a ranked search, if DataFusion agrees that the query is one, and text indexes cover it."""
-        form = ranked_search.recognise(query)
+        if len(query) > LONGEST_SEARCH or not _SCORE.search(query):
+            return None
+        from needlepoint.query.ranked_search import recognise
+
+        form = recognise(query)
         state = None if form is None else self._state_named(form.table)
         search = None if form is None or state is None else form.search(state.types, parameters)
         if search is None or state is None:
@@ -395,6 +465,9 @@ class Engine:
         makes the rows superfluous that the predicate `joined` excludes. Of the files `also`, only these rows are
         read. A lookup (`is_lookup`) is answered without DataFusion, if no file is scanned. `access` overrides the
         setting."""
+        from needlepoint.query.pruning.context import PruningContext
+        from needlepoint.query.pruning.steps import prune
+
         snapshot = state.snapshot
         predicate = request.predicate if joined is _ALL else And((request.predicate, joined))
         only = use_indexes if isinstance(use_indexes, str) else None
@@ -438,6 +511,10 @@ class Engine:
 
     def with_access(self, scan: ScanPlan, predicate: Predicate, pushdown: bool = True, access: str = "") -> ScanPlan:
         """The plan with how each file is read."""
+        from needlepoint.query.datafusion.filter_choice import first_choice
+        from needlepoint.query.scan.access_choice import choose_access
+        from needlepoint.query.scan.cost_model import NativeFilter, row_seconds
+
         asked = frozenset(leaf.column for leaf in leaves(predicate)) - scan.unprunable
         conditions = list(leaves(scan.predicate))
         values = max((len(leaf.values) for leaf in conditions if isinstance(leaf, In)), default=0)
@@ -468,18 +545,24 @@ class Engine:
             return held
         schema = snapshot.table.schema
         state = TableState(
-            snapshot,
-            self._registry,
-            lambda: self.natives.stub(schema),
-            lambda: datafusion.Table(self._context.read_batches([empty_batch(with_views(schema))])),
+            snapshot, self._registry, lambda: self.natives.stub(schema), lambda: self._empty_table(schema)
         )
         if held is not None and held.snapshot.table.id == snapshot.table.id:
             state.inherit(held)
         if held is not None:
             self._forget_gone(held, state)
-            self.plans.kept.forget(name)
+            if "plans" in self.__dict__:  # else nothing was planned
+                self.plans.kept.forget(name)
         self._states[name] = state
         return state
+
+    def _empty_table(self, schema: pa.Schema) -> datafusion.Table:
+        import datafusion
+
+        from needlepoint.query.datafusion.native_scan import with_views
+        from needlepoint.query.scan.table_provider import empty_batch
+
+        return datafusion.Table(self._context.read_batches([empty_batch(with_views(schema))]))
 
     def _forget_gone(self, before: TableState, now: TableState) -> None:
         """Drop what caches keep of files that are gone: a process may run for months."""
@@ -499,6 +582,8 @@ class Engine:
         if not (plan.scores or plan.lists_tables or limits.memory):
             yield self._contexts(plan.options)
             return
+        from needlepoint.query.datafusion.scoring import count_terms
+
         statistics = count_terms(plan.scores, plan.states, self)
         with self._lent_contexts.lent(replace(plan.options, memory=limits.memory)) as lent:
             lent.known.statistics, lent.names.listed = statistics, tables
@@ -510,6 +595,13 @@ class Engine:
 
     def read(self, state: TableState, column: str, positions: Sequence[int]) -> Iterator[pa.Array]:
         """A column of all rows of these files."""
+        import datafusion
+
+        from needlepoint.query.datafusion.errors import raise_cause
+        from needlepoint.query.datafusion.session_options import session_options
+        from needlepoint.query.scan.table_provider import as_frame
+        from needlepoint.query.sql.statements import quoted
+
         scan = self.plan_scan(state, everything([column]), use_indexes=False, positions=positions)
         # It has no predicate, so it needs none of what a query is retried without.
         found = as_frame(scan, None, self.natives, self._contexts(session_options([scan], attempt=Attempt.PLAIN)))
@@ -525,6 +617,8 @@ class Engine:
     def check_files(self, scan: ScanPlan, done: ScanMetrics) -> None:
         """Raise FileChanged if a scanned file changed, or if a native listing, which reads the current directory, did
         not match the snapshot."""
+        from needlepoint.query.scan.table_provider import check_counted, check_present
+
         check_present(scan)
         check_counted(scan)
         if done.listed:

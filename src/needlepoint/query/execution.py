@@ -15,9 +15,10 @@ import pyarrow as pa
 from needlepoint.errors import NeedlepointError
 from needlepoint.query.aggregates.known import KnownPart
 from needlepoint.query.aggregates.merge import above, merged, read_part
+from needlepoint.query.attempt import CannotSkip
 from needlepoint.query.cache.table_state import TableState
-from needlepoint.query.datafusion.batch_stream import NO_END, BatchStream
-from needlepoint.query.datafusion.errors import CannotSkip, clear_error, raise_cause
+from needlepoint.query.datafusion.batch_stream import BatchStream
+from needlepoint.query.datafusion.errors import clear_error, raise_cause
 from needlepoint.query.datafusion.final_sort import sort_correctly
 from needlepoint.query.datafusion.kept_frames import KeptFrames
 from needlepoint.query.datafusion.native_scan import metrics
@@ -27,7 +28,7 @@ from needlepoint.query.report.explain import Report, TableReport
 from needlepoint.query.report.lake_map import TableMap
 from needlepoint.query.report.table_report import table_map, table_report
 from needlepoint.query.result import ReadBytes, Result
-from needlepoint.query.row_stream import RowStream
+from needlepoint.query.row_stream import NO_END, RowStream
 from needlepoint.query.running import RunningQuery
 from needlepoint.query.scan.held_files import keep_held
 from needlepoint.query.scan.late_materialization import matching_exactly

@@ -26,7 +26,7 @@ from needlepoint.query.sql.statements import quoted
 _INT64, _RANGE = pa.int64(), range(-(1 << 63), 1 << 63)
 
 
-def get(
+def get_rows(
     engine: Engine,
     name: str,
     keys: Mapping[str, Any],

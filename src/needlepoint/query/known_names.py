@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from needlepoint.query.sql.views import View, words
+from needlepoint.query.sql.tokens import words
 from needlepoint.tables.registry import Registry
+
+if TYPE_CHECKING:
+    from needlepoint.query.sql.views import View
+
+CATALOG, SCHEMA = "needle", "lake"
 
 # The tables that the current query may read; None means all.
 visible_tables: ContextVar[frozenset[str] | None] = ContextVar("visible", default=None)

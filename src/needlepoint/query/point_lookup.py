@@ -33,17 +33,15 @@ from needlepoint.objects import is_url
 from needlepoint.parquet import Caches, FileRows, ReadStats, read_files
 from needlepoint.predicate import And, Compare, In, Leaf, Ordinal, Predicate, leaves
 from needlepoint.query.cache.table_state import TableState
-from needlepoint.query.pruning.key_step import FEW_VALUES
 from needlepoint.query.report.explain import Report
-from needlepoint.query.report.table_report import table_map, table_report
 from needlepoint.query.result import ReadBytes, Result
 from needlepoint.query.scan.cost_model import FileSizes
 from needlepoint.query.scan.costs import shared
 from needlepoint.query.scan.held_files import is_holding
 from needlepoint.query.scan.page_reader import complete_rows, matching_rows, read_pages
-from needlepoint.query.scan.scan_plan import FEW_FILES, FEW_ROWS, ScanMetrics, ScanPlan
-from needlepoint.query.sql.predicate_extraction import Request
-from needlepoint.query.sql.predicates.converter import Types
+from needlepoint.query.scan.scan_plan import FEW_FILES, FEW_ROWS, FEW_VALUES, ScanMetrics, ScanPlan
+from needlepoint.query.sql.request import Request, Types
+from needlepoint.query.sql.tokens import words
 from needlepoint.stores import Locations
 from needlepoint.tables import ordinal
 
@@ -60,6 +58,13 @@ _LOOKUP = re.compile(
 )
 _ONE = re.compile(rf"{_NUMBER}|{_TEXT}|{_PARAMETER}")
 
+# Words that are no column or no table somewhere in a query of this form, even if one has such a name.
+_KEYWORDS = words(
+    "all analyze cluster current_date current_time current_timestamp distinct distribute end except exclude exists "
+    "explain false fetch from group having intersect interval into lateral limit minus not null offset order returning "
+    "select sort struct table top trim true union unnest values view where with"
+)
+
 
 @dataclass(frozen=True)
 class PointLookup:
@@ -75,6 +80,12 @@ class PointLookup:
         found = [_one_of(column, array) for column, array in self.values.items()]
         predicate = found[0] if len(found) == 1 else And(tuple(found))
         return Request(frozenset([*self.columns, *self.values]), predicate)
+
+    @property
+    def has_keywords(self) -> bool:
+        """Whether one of its names can have another meaning in SQL: 1 is a number, even beside such a column."""
+        names = (self.table, *self.columns, *self.values)
+        return not _KEYWORDS.isdisjoint(names) or any(name[0].isdigit() for name in names)
 
     def agrees(self, request: Request | None, schema: pa.Schema) -> bool:
         """Whether a request and a schema, which DataFusion derived from the same query, are the same."""
@@ -154,6 +165,8 @@ def _bytes(state: TableState, reads: Sequence[ReadStats]) -> ReadBytes:
 
 
 def _report(scan: Callable[[], ScanPlan], metrics: ScanMetrics, engine: Engine, seconds: dict[str, float]) -> Report:
+    from needlepoint.query.report.table_report import table_map, table_report
+
     cards = engine.cards
     return Report(
         lambda: [table_report(scan(), metrics, cards)],

@@ -16,12 +16,13 @@ from needlepoint.predicate import Constant, Predicate
 from needlepoint.query import ranked_rows, semi_joins, top_rows
 from needlepoint.query.aggregates.facts import Sources
 from needlepoint.query.aggregates.known import KnownPart, known_part, of_scan
+from needlepoint.query.attempt import Attempt
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion.filter_choice import first_choice
 from needlepoint.query.datafusion.plan_cache import plan_key
 from needlepoint.query.datafusion.planner import LogicalQuery
 from needlepoint.query.datafusion.session import SessionOptions
-from needlepoint.query.datafusion.session_options import Attempt, session_options
+from needlepoint.query.datafusion.session_options import session_options
 from needlepoint.query.execution import QueryPlan
 from needlepoint.query.kept_plans import KeptPlans
 from needlepoint.query.known_names import Names
@@ -32,13 +33,13 @@ from needlepoint.query.scan.page_reader import read_pages
 from needlepoint.query.scan.scan_plan import ScanPlan
 from needlepoint.query.sql import literals
 from needlepoint.query.sql.plan_facts import PlanFacts
-from needlepoint.query.sql.predicate_extraction import everything
 from needlepoint.query.sql.refusals import refuse_unsupported
+from needlepoint.query.sql.request import everything
 from needlepoint.query.sql.rewriting.conditions import as_truths
 from needlepoint.query.sql.table_selection import TableSelection
-from needlepoint.query.sql.tokens import without_values
+from needlepoint.query.sql.tokens import without_values, words
 from needlepoint.query.sql.top_rows import RankedRows
-from needlepoint.query.sql.views import View, views_named, words
+from needlepoint.query.sql.views import View, views_named
 
 if TYPE_CHECKING:
     from needlepoint.query.engine import Engine
@@ -68,6 +69,17 @@ class QueryPlans:
         """The first plan that a query is run with."""
         plan, tops = self.of(query, parameters)
         return next(tops, plan)
+
+    def of_lookup(
+        self, query: str, lookup: PointLookup, state: TableState, scan: ScanPlan, attempt: Attempt
+    ) -> QueryPlan:
+        """The plan of a point lookup that needs a scan."""
+        schema = pa.schema([(name, state.types[name]) for name in lookup.columns])
+        options = session_options([scan], attempt=attempt)
+        selection = TableSelection(lookup.columns, lookup.request.predicate)
+        return QueryPlan(
+            query, {lookup.table: state}, {lookup.table: scan}, (), schema, options, [], selection=selection
+        )
 
     def of(
         self,
@@ -243,11 +255,3 @@ class QueryPlans:
             with contextlib.suppress(NeedlepointError):
                 states[name] = self._engine.state(name)
         return states
-
-
-def plan_of_lookup(query: str, lookup: PointLookup, state: TableState, scan: ScanPlan, attempt: Attempt) -> QueryPlan:
-    """The plan of a point lookup that needs a scan."""
-    schema = pa.schema([(name, state.types[name]) for name in lookup.columns])
-    options = session_options([scan], attempt=attempt)
-    selection = TableSelection(lookup.columns, lookup.request.predicate)
-    return QueryPlan(query, {lookup.table: state}, {lookup.table: scan}, (), schema, options, [], selection=selection)

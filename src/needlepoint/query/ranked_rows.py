@@ -87,8 +87,9 @@ class RankedTerms:
 
     def __init__(self, found: Sequence[tuple[Term, TermRows]]) -> None:
         self._terms = [(term, rows.term) for term, rows in found]
-        self.covered: Mask = np.logical_and.reduce([rows.covered for _, rows in found])
-        self.is_even = all(np.array_equal(rows.covered, self.covered) for _, rows in found)
+        covered = [rows.covered for _, rows in found]
+        self.covered: Mask = covered[0] if len(covered) == 1 else np.logical_and.reduce(covered)
+        self.is_even = len(found) == 1 or all(np.array_equal(rows.covered, self.covered) for _, rows in found)
 
     def best(self, statistics: TextStatistics, wanted: int, ties: bool, allowed: Allowed | None = None) -> BestRows:
         return best_rows(self._terms, statistics, wanted, ties, allowed)
@@ -120,7 +121,7 @@ def ranked_terms(state: TableState, column: str, wanted: Sequence[Term], texts: 
 
 
 def _term_rows(state: TableState, column: str, term: Term, texts: TextColumn) -> TermRows | None:
-    firsts = first_rows(state)
+    firsts = state.first_rows
     covered = np.zeros(len(firsts) - 1, np.bool_)
     parts: list[Postings] = []
     held = 0
@@ -153,11 +154,6 @@ def _postings(state: TableState, column: str, term: Term, texts: TextColumn, pos
     except NeedlepointError:
         return None  # a damaged index
     return None if found is None or (len(found.rows) and found.rows[-1] >= rows) else found
-
-
-def first_rows(state: TableState) -> RowNumbers:
-    """The number of the first row of each file, through all files, and the number of all rows."""
-    return np.concatenate(([0], np.cumsum(state.file_rows)))
 
 
 class _Allowed:
@@ -212,7 +208,7 @@ def _narrowed(
 
 def by_file(rows: RowNumbers, state: TableState) -> RowsByFile:
     """The rows of each file, by its position."""
-    firsts = first_rows(state)
+    firsts = state.first_rows
     owners = np.searchsorted(firsts, rows, "right") - 1
     return RowsByFile.at(owners, rows - firsts[owners])
 

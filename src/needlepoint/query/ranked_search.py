@@ -21,6 +21,7 @@ True
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from collections.abc import Mapping, Sequence, Set
@@ -31,7 +32,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from needlepoint.access import AccessPlan, RowNumbers
+from needlepoint.access import RowNumbers
 from needlepoint.errors import NeedlepointError
 from needlepoint.indexes.text import parse, terms
 from needlepoint.objects import is_url
@@ -42,14 +43,12 @@ from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion.planner import LogicalQuery
 from needlepoint.query.datafusion.scoring import statistics_of
 from needlepoint.query.point_lookup import read_rows
-from needlepoint.query.pruning.result import PruningResult
-from needlepoint.query.report.explain import IndexUse, Report
+from needlepoint.query.report.explain import Report
 from needlepoint.query.report.table_report import table_map, table_report
 from needlepoint.query.result import ReadBytes, Result
 from needlepoint.query.scan.held_files import is_holding
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
-from needlepoint.query.sql.predicate_extraction import Request
-from needlepoint.query.sql.predicates.converter import Types
+from needlepoint.query.sql.request import Request, Types
 from needlepoint.query.sql.top_rows import RankedRows, SortKey
 from needlepoint.query.top_rows import MOST_ENTRIES, Attempts
 
@@ -149,7 +148,7 @@ class SearchForm:
             columns += found
             names += found
         by_name = calls.get(self.key.lower())
-        scored = {_arguments(call, parameters) for call in (*calls.values(), by_name or self.key)}
+        scored = {_arguments(call, parameters) for call in {*calls.values(), by_name or self.key}}
         known = {name for name in columns if name is not None} <= types.keys()
         if len(scored) != 1 or not known or len(set(names)) < len(names) or not types.keys().isdisjoint(calls):
             return None
@@ -190,6 +189,7 @@ def _arguments(call: str, parameters: Mapping[str, pa.Scalar] | None) -> tuple[s
     return found[1].lower(), given.as_py()
 
 
+@functools.lru_cache(maxsize=256)
 def recognise(query: str) -> SearchForm | None:
     """The ranked search that a query looks like. SQL folds names to lower case."""
     found = _SEARCH.fullmatch(query)
@@ -219,10 +219,13 @@ class RankedSearches:
             return None
         stored, scores, reads, files = found
         arrays = [pa.array(scores) if name is None else stored.column(name) for name in search.columns]
-        answer = pa.Table.from_arrays(arrays, schema=search.schema(state.types))
+        answer = pa.Table.from_arrays(arrays, names=list(search.names))
         metrics = ScanMetrics(reads, matched=len(answer))
         finished = time.perf_counter()
-        self._engine.history.note(self._noted(search, state, files), metrics, finished - started)
+        self._engine.history.note_search(
+            state.snapshot, search.column, search.predicate, search.read_columns, reads, len(answer), files,
+            finished - started,
+        )  # fmt: skip
 
         def report() -> Report:
             scan, cards = self._scan(search, state), self._engine.cards
@@ -254,10 +257,11 @@ class RankedSearches:
             return None  # rows with a score of 0 may match, or are next in the order of other columns
         if len(best.rows) > MOST_ENTRIES:
             return None
-        missing = min(search.limit, int(state.file_rows.sum())) - len(best.rows)
+        total = int(state.first_rows[-1])
+        missing = min(search.limit, total) - len(best.rows)
         if missing <= 0:
             return best.rows, best.scores
-        others = np.setdiff1d(np.arange(min(2 * search.limit, int(state.file_rows.sum()))), best.rows)[:missing]
+        others = np.setdiff1d(np.arange(min(2 * search.limit, total)), best.rows)[:missing]
         return np.concatenate((best.rows, others)), np.concatenate((best.scores, np.zeros(len(others))))
 
     def _ranked(
@@ -283,14 +287,16 @@ class RankedSearches:
         self, state: TableState, rows: RowNumbers, columns: Set[str]
     ) -> tuple[pa.Table, RowNumbers, tuple[ReadStats, ...], int] | None:
         """Columns of these rows, the numbers of the rows in the same order, and what was read of how many files."""
-        files, location, firsts = state.snapshot.files, state.snapshot.table.location, ranked_rows.first_rows(state)
-        positions, wanted = list[int](), list[FileRows]()
-        for position, some in ranked_rows.by_file(rows, state).items():
+        files, location, firsts = state.snapshot.files, state.snapshot.table.location, state.first_rows
+        rows = np.sort(rows)
+        owners = np.searchsorted(firsts, rows, "right") - 1
+        ends = [*(np.flatnonzero(owners[1:] != owners[:-1]) + 1).tolist(), len(rows)]
+        positions, wanted = owners[[0, *ends[:-1]]].tolist(), list[FileRows]()
+        for position, start, end in zip(positions, [0, *ends[:-1]], ends, strict=True):
             cached = self._engine.cards.cached(files[position])
             if cached is None:
                 return None
-            positions.append(position)
-            wanted.append(FileRows(f"{location}/{files[position].path}", cached, some.numbers()))
+            wanted.append(FileRows(f"{location}/{files[position].path}", cached, rows[start:end] - firsts[position]))
         names = [name for name in state.snapshot.table.schema.names if name in columns]
         try:
             found = read_rows(state, positions, wanted, names, self._engine.caches)
@@ -301,21 +307,6 @@ class RankedSearches:
         read, reads, order = found
         numbers = np.concatenate([wanted[at].rows + firsts[positions[at]] for at in order])
         return read, numbers, reads, len(positions)
-
-    def _noted(self, search: RankedSearch, state: TableState, files: int) -> ScanPlan:
-        """For the history: which columns and indexes were used."""
-        snapshot = state.snapshot
-        access = AccessPlan.scan_all(0)
-        uses = tuple(
-            IndexUse(each.name, each.kind, each.shown_columns, each.kind == "text" and each.column == search.column, "")
-            for each in snapshot.indexes
-        )
-        columns = search.read_columns | {search.column}
-        costs = self._engine.costs.of(snapshot.table.location)
-        pruning = PruningResult(access, indexes=uses)
-        return ScanPlan(
-            snapshot, columns, search.predicate, access, costs, paged=snapshot.files[:files], pruning=pruning
-        )
 
     def _scan(self, search: RankedSearch, state: TableState) -> ScanPlan:
         """The plan that the report shows."""

@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from needlepoint.errors import UsageError
 from needlepoint.printable import count
-from needlepoint.query.report.explain import Report
-from needlepoint.query.report.html import table_html
 from needlepoint.query.row_stream import RowStream
 
 if TYPE_CHECKING:
     import pandas
     import polars
+
+    from needlepoint.query.report.explain import Report
 
 
 _OFFSET = re.compile(r"([+-]\d\d)(\d\d)?")
@@ -128,6 +128,8 @@ class Result:
         return self._table.__arrow_c_stream__(requested_schema)
 
     def _repr_html_(self) -> str:
+        from needlepoint.query.report.html import table_html
+
         return table_html(self._table)
 
     def __len__(self) -> int:

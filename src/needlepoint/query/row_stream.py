@@ -13,8 +13,12 @@ from contextlib import ExitStack
 import pyarrow as pa
 
 from needlepoint.errors import FileChanged, SqlError, UsageError
-from needlepoint.query.datafusion.errors import CannotSkip, EngineFault
+from needlepoint.query.attempt import CannotSkip, EngineFault
 from needlepoint.query.running import RunningQuery
+
+# Bytes that wait to be read. A result up to this size is complete before anything of it is returned.
+ROOM = 32 << 20
+NO_END = 1 << 62  # room for a result of any size
 
 
 class RowStream:

@@ -30,8 +30,6 @@ MOST_ROWS, MOST_FILES, MOST_BYTES = 20_000, 8, 8 << 20
 # Where a query's memory is limited, a small table has at most this part of it in bytes, which become more when decoded.
 SHARE_OF_MEMORY = 100
 MOST_KEYS = 10_000
-# The other table has at least this many times more rows: an index must be much faster than a scan.
-TIMES_LARGER = 20
 # Bounds of files rule some out if they cover less than this part of all values on average.
 NARROW = 0.5
 
@@ -54,7 +52,7 @@ def narrow(
     states: Mapping[str, TableState],
     replan: Replan,
     read: Read,
-    times_larger: int = TIMES_LARGER,
+    times_larger: int,
     memory: int = 0,
 ) -> SemiJoins:
     """Narrow tables by the keys of smaller ones. `replan` plans the scan of a table with one more condition. The query

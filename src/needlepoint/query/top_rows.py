@@ -34,8 +34,6 @@ from needlepoint.query.sql.top_rows import RankedRows, TopRows
 from needlepoint.stores import KeyStore
 from needlepoint.tables import Index
 
-# Of a smaller table, all rows are read at once.
-LEAST_ROWS = 10_000
 # Where there are conditions: how many times the wanted rows are read first and at most, how often, and how many times
 # the rows that are needed if as many pass as in the attempt before.
 FIRST_TIMES, MOST_TIMES, MOST_ATTEMPTS, MARGIN = 4, 64, 3, 2
@@ -95,9 +93,7 @@ class Attempts:
         return rows >= self.full
 
 
-def thresholds(
-    top: TopRows, source: TopSource, attempts: Attempts, least_rows: int = LEAST_ROWS
-) -> Iterator[Predicate]:
+def thresholds(top: TopRows, source: TopSource, attempts: Attempts, least_rows: int) -> Iterator[Predicate]:
     """Conditions that the first rows may meet, the strictest first."""
     state, rows = source.state, int(source.state.file_rows.sum())
     if top.wanted > MOST_WANTED or rows < least_rows:

@@ -72,7 +72,7 @@ class _Sample:
     shown: str
 
 
-def verify(engine: Engine, table: Table, samples: int, seed: int | None) -> VerifyReport:
+def verify_indexes(engine: Engine, table: Table, samples: int, seed: int | None) -> VerifyReport:
     snapshot = engine.state(table.name).snapshot
     chance = random.Random(seed)
     checks: list[Check] = []

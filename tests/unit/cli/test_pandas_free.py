@@ -16,10 +16,10 @@ SCRIPT = """
 import sys
 from click.testing import CliRunner
 from needlepoint.cli import main
-for command in (["status"], ["sync"], ["sql", "--format", "csv", sys.argv[2]]):
+for command in (["status"], ["sync"], ["sql", sys.argv[3]], ["sql", "--format", "csv", sys.argv[2]]):
     done = CliRunner().invoke(main, ["--lake", sys.argv[1], *command])
     assert done.exit_code == 0, done.output
-assert "pandas" not in sys.modules
+assert "pandas" not in sys.modules and "datafusion" in sys.modules
 import pyarrow as pa
 assert pa.table({"a": [1]}).to_pandas()["a"].tolist() == [1]
 import pandas
@@ -34,7 +34,7 @@ def test_commands_run_without_pandas(tmp_path: Path) -> None:
     with needlepoint.open(tmp_path) as lake:
         lake.create_table("product")
         lake.create_index("product", "id")
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path), QUERY]
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path), QUERY, "SELECT count(*) FROM product WHERE id + 1 = 3"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "two" in done.stdout

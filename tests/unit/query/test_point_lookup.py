@@ -10,6 +10,7 @@ from tests.lakes import write
 import needlepoint
 from needlepoint.query import engine
 from needlepoint.query.point_lookup import PointLookup, recognise
+from needlepoint.query.sql.tokens import words
 
 TYPES = {"id": pa.int64(), "small": pa.uint8(), "s": pa.string(), "f": pa.float64(), "d": pa.decimal128(9, 2)}
 RECOGNISED = [
@@ -121,3 +122,51 @@ def test_the_answer_is_the_same_either_way(tmp_path: Path, monkeypatch: pytest.M
                 assert sorted(map(str, answer.to_pylist())) == sorted(map(str, expected.to_pylist())), query
             except needlepoint.SqlError as error:
                 assert answer == str(error)
+
+
+# Reserved in SQL, or in DataFusion's dialect of it, and words that only look like it.
+WORDS = sorted(
+    words(
+        "all analyze and any array as asc asof at between both by case cast check cluster collate column comment "
+        "constraint count create cross cube current current_catalog current_date current_path current_role "
+        "current_row current_schema current_time current_timestamp current_user cursor cycle data date day dec "
+        "default deferrable delete desc describe distinct distribute do else end escape every except exclude "
+        "execute exists explain extract false fetch filter first float following for foreign format from full "
+        "function global grant group grouping having hour id if ilike in index inner insert int integer intersect "
+        "interval into is join key lateral leading left level like limit local localtime localtimestamp map match "
+        "max merge min minus minute month name natural new no none not now null nulls of offset old on only or "
+        "order outer over overlaps partition pivot placing position preceding primary qualify range recursive "
+        "references replace returning right rlike rollup row rows schema score second select semi session "
+        "session_user set settings show similar some sort start struct substring sum symmetric system_user table "
+        "tablesample text text_match then time timestamp to today top trailing trim true truncate try try_cast "
+        "type unbounded union unique unknown unnest unpivot update upper user using uuid value values varchar "
+        "version view when where window with within without year zone "
+    )
+)
+
+
+@pytest.mark.long
+def test_only_keywords_can_have_another_meaning(tmp_path: Path) -> None:
+    """Where a name is none, the engine does not ask DataFusion what it means: it must mean the column, everywhere."""
+    names = [*WORDS, "_", "_1", "a1", "e5", "1", "1e5", "0x1f", "1a", "00", "1_000"]
+    columns = {name: pa.array([number], pa.int64()) for number, name in enumerate(names)}
+    write(pa.table(columns | {"zz": pa.array([5], pa.int64())}), tmp_path / "t/a.parquet")
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("t")
+        planner, state = lake.engine.planner, lake.engine.state("t")
+
+        def agrees(query: str) -> bool:
+            form = recognise(query)
+            lookup = None if form is None else form.lookup(state.types, None)
+            if lookup is None:
+                return False
+            try:
+                logical = planner.plan(query, None, [], {lookup.table: state})
+            except Exception:  # it is no query
+                return False
+            return lookup.agrees(logical.requests.get(lookup.table), logical.schema)
+
+        for number, word in enumerate(names):
+            queries = [f"SELECT {selected} FROM t WHERE zz = 5" for selected in (word, f"zz, {word}", f"{word}, zz")]
+            queries += [f"SELECT zz FROM t WHERE {word} = {number}", f"SELECT zz FROM {word} WHERE zz IN (5, 6)"]
+            assert all(map(agrees, queries)) or PointLookup("t", (word,), {}).has_keywords, word

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,14 @@ class Postings:
     lengths: Numbers
 
 
+class _Scored(NamedTuple):
+    """The scores of the classes of a term, and the classes with the highest first, by counts of texts and words."""
+
+    counts: tuple[int, int, int]
+    scores: Floats
+    order: Numbers
+
+
 class RankedTerm:
     """The postings of a term over all files of a table, by class. Rows are numbered through all files."""
 
@@ -64,10 +72,20 @@ class RankedTerm:
         self.rows: RowNumbers = postings.rows[order]
         self.edges: Numbers = np.append(starts, len(codes))
         self.times, self.lengths = np.divmod(codes[starts], widest)
+        self._scored: _Scored | None = None
 
     @cached_property
     def most_times(self) -> int:
         return int(self.times.max(initial=0))
+
+    def scored(self, statistics: TextStatistics, term: Term) -> _Scored:
+        """The scores of its classes, kept until the statistics change."""
+        counts = (statistics.texts, statistics.words, statistics.frequencies[term])
+        held = self._scored
+        if held is None or held.counts != counts:
+            scores = term_scores(statistics, term, self.times, self.lengths)
+            held = self._scored = _Scored(counts, scores, np.argsort(-scores, kind="stable"))
+        return held
 
     @property
     def memory(self) -> int:
@@ -126,7 +144,9 @@ def best_rows(
 ) -> BestRows:
     """At least `wanted` of the rows with the highest scores above 0, as far as there are so many; with `ties`, all
     that have the score of the last. Only rows that are `allowed` count."""
-    scored = [term_scores(statistics, term, each.times, each.lengths) for term, each in terms]
+    scored = [each.scored(statistics, term).scores for term, each in terms]
+    if len(terms) == 1 and allowed is None and scored[0].min(initial=1.0) > 0:
+        return _best_of_one(terms[0][1], terms[0][1].scored(statistics, terms[0][0]), wanted, ties)
     first = sorted(range(len(terms)), key=lambda at: -scored[at].max(initial=0.0))
     search = _Search(terms, statistics, wanted, ties, allowed)
     for number, at in enumerate(first):
@@ -136,6 +156,26 @@ def best_rows(
             bounds = bounds + terms[other][1].most_at(scored[other], terms[at][1].lengths)
         search.add(at, scored[at], bounds * SLACK if len(terms) > 1 else bounds)
     return BestRows(search.rows, search.scores)
+
+
+def _best_of_one(term: RankedTerm, scored: _Scored, wanted: int, ties: bool) -> BestRows:
+    """The best rows of a single term: those of its first classes."""
+    order, scores = scored.order, scored.scores[scored.order]
+    if not len(order):
+        return BestRows(np.zeros(0, np.int64), np.zeros(0))
+    counts = np.diff(term.edges)[order]
+    last = min(int(np.searchsorted(counts.cumsum(), wanted)), len(order) - 1)
+    first = int(np.searchsorted(-scores, -scores[last]))
+    stop = int(np.searchsorted(-scores, -scores[last], "right")) if ties else last + 1
+    parts = [term.rows[term.edges[at] : term.edges[at + 1]] for at in order[:stop].tolist()]
+    above = int(counts[:first].sum())
+    if not ties and above + int(counts[first:stop].sum()) > wanted:
+        equal = np.concatenate(parts[first:])
+        parts[first:] = [equal[_closest(equal, wanted - above)]]
+    rows = np.concatenate(parts)
+    found = np.full(len(rows), scores[last])
+    found[:above] = np.repeat(scores[:first], counts[:first])
+    return BestRows(rows, found)
 
 
 class _Search:
@@ -176,17 +216,32 @@ class _Search:
         rows = np.concatenate([term.rows[start:stop] for start, stop in slices])
         owners = np.repeat(classes, counts)
         times = [ranked.times_in(rows) if ranked is not term else None for ranked in others]
-        # Most rows have none of the other terms, and then often a score below the floor.
-        kept = np.repeat(scores[classes] >= self._floor, counts)
+        with_others = np.zeros(len(rows), np.bool_)
         for each in times:
-            kept |= each is not None and each > 0
+            with_others |= each is not None and each > 0
+        chosen = np.flatnonzero(with_others)
+        self._score(
+            at, rows[chosen], owners[chosen], [None if each is None else each[chosen] for each in times], scores
+        )
+        # The others have the scores of their classes: most of them, which are often below the floor by now.
+        reaching = scores[classes] >= self._floor
+        if reaching.any():
+            kept = np.repeat(reaching, counts) & ~with_others
+            self._score(at, rows[kept], owners[kept], [None], scores)
+
+    def _score(
+        self, at: int, rows: RowNumbers, owners: Numbers, times: Sequence[npt.NDArray[Any] | None], scores: Floats
+    ) -> None:
+        """Keep the best of these rows of a term's classes, given how often each has the other terms; None is the term
+        itself."""
         if self._allowed is not None:
-            kept &= self._allowed(rows)
-        if not kept.all():
+            kept = self._allowed(rows)
             rows, owners = rows[kept], owners[kept]
             times = [None if each is None else each[kept] for each in times]
+        if not len(rows):
+            return
         # Scores are summed in the order of the query's terms, as bm25 does.
-        found, lengths = np.zeros(len(rows)), term.lengths[owners]
+        found, lengths = np.zeros(len(rows)), self._terms[at][1].lengths[owners]
         for number, often in enumerate(times):
             found += scores[owners] if often is None else self._scores_of(number, often, lengths)
         self._keep(*self._best(rows, found))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from needlepoint.errors import NeedlepointError
 from needlepoint.indexes import find_damage
 from needlepoint.printable import count
-from needlepoint.query import VerifyReport, verify
+from needlepoint.query import VerifyReport, verify_indexes
 from needlepoint.tables import Table, recover
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def verify_table(lake: Lake, table: Table, samples: int, seed: int | None) -> Ve
     # A reader without the store knows that some indexes are on the machine that writes.
     damaged = tuple(each for each in found if each is not None and not (each.is_away and lake.node is not None))
     unfinished = () if lake.read_only else tuple(_unfinished(lake, table))
-    return replace(verify(lake.engine, table, samples, seed), indexes=damaged, unfinished=unfinished)
+    return replace(verify_indexes(lake.engine, table, samples, seed), indexes=damaged, unfinished=unfinished)
 
 
 def _unfinished(lake: Lake, table: Table) -> Iterator[str]:

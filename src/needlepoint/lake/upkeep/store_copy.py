@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from needlepoint.errors import StoreError, TableChanged, UsageError
 from needlepoint.indexer import copy_entries
 from needlepoint.indexes import find_damage, is_same_store, keeps_entries, store_of
-from needlepoint.query import VerifyReport, verify
+from needlepoint.query import VerifyReport, verify_indexes
 from needlepoint.tables import Index
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _copy(lake: Lake, index: Index, place: str) -> CopiedIndex:
     table = lake.registry.tables.of(moved)
     if damage := find_damage(lake.registry, lake.index_stores, table, moved):
         raise StoreError(f"index '{index.name}' is damaged: {damage.reason}", hint="`needle repair` builds it again.")
-    report: VerifyReport = verify(lake.engine, table, SAMPLES, None)
+    report: VerifyReport = verify_indexes(lake.engine, table, SAMPLES, None)
     checks = [check for check in report.checks if check.index == index.name]
     if wrong := [check for check in report.differences if check.index == index.name]:
         raise StoreError(

@@ -5,18 +5,19 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping, Set
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
 from needlepoint.errors import NeedlepointError, StoreError
 from needlepoint.indexes import ClosableIndex, FileIndex, StoredPayload, UnpackedPayloads, payload_kind
-from needlepoint.indexes.text import WordIndex
 from needlepoint.parquet import ByteCache
-from needlepoint.parquet.write import EmbeddedEntry
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.stores import PackStore
 from needlepoint.tables import File, Index, Place, Table
+
+if TYPE_CHECKING:
+    from needlepoint.indexes.text import WordIndex
 
 
 class IndexCache:
@@ -39,6 +40,8 @@ class IndexCache:
                 f"index '{index.name}' has a payload of {place.size:,} bytes for {file.path}.",
                 hint="Raise NEEDLE_PAYLOAD_BYTES to read it.",
             )
+        from needlepoint.parquet.write import EmbeddedEntry
+
         entry = EmbeddedEntry(
             index.kind, index.columns, place.version, place.offset, place.length, place.codec, place.size,
             place.checksum, "",
@@ -72,5 +75,5 @@ def words_of(indexes: IndexCache, state: TableState, column: str, position: int)
             opened = indexes.get(state.snapshot.table, state.types, index, file, place)
         except (NeedlepointError, OSError):
             return None
-        return cast(WordIndex, opened)
+        return cast("WordIndex", opened)
     return None

@@ -6,21 +6,24 @@ import builtins
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import datafusion
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from needlepoint.indexes import keeps_entries
-from needlepoint.indexes.text import RankedTerm, TextStatistics
 from needlepoint.parquet import ByteCache
 from needlepoint.predicate import Bounds, Zone, Zones
-from needlepoint.query.sql.plan_facts import Zeros
-from needlepoint.query.sql.predicates.converter import misleads
+from needlepoint.query.sql.request import misleads
 from needlepoint.tables import File, Index, Place, Snapshot, ordinal
 from needlepoint.tables.registry import Registry
+
+if TYPE_CHECKING:
+    import datafusion
+
+    from needlepoint.indexes.text import RankedTerm, TextStatistics
+    from needlepoint.query.sql.plan_facts import Zeros
 
 # Of the terms of scores that a table keeps.
 RANKED_BYTES = 64 << 20
@@ -121,6 +124,11 @@ class TableState:
     def file_rows(self) -> npt.NDArray[np.int64]:
         """The rows of each file; 0 if unknown."""
         return np.array([file.rows or 0 for file in self.snapshot.files], np.int64)
+
+    @cached_property
+    def first_rows(self) -> npt.NDArray[np.int64]:
+        """The number of the first row of each file, through all files, and the number of all rows."""
+        return np.concatenate(([0], np.cumsum(self.file_rows)))
 
     def inherit(self, before: TableState) -> None:
         """Copy what is known of unchanged files, which are the same objects."""

@@ -27,11 +27,9 @@ from needlepoint import forks
 from needlepoint.errors import QueryCancelled
 from needlepoint.query.datafusion.native_scan import without_views
 from needlepoint.query.datafusion.session import more_threads
+from needlepoint.query.row_stream import ROOM
 from needlepoint.query.running import RunningQuery
 
-# Bytes that wait to be read. A result up to this size is complete before anything of it is returned.
-ROOM = 32 << 20
-NO_END = 1 << 62  # room for a result of any size
 # Seconds that the end of the process waits: for queries to end, and for threads of DataFusion to leave Python.
 _LONGEST_END, _LONGEST_IN_PYTHON = 5.0, 1.0
 

@@ -6,14 +6,15 @@ import ast
 import difflib
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
 from needlepoint.errors import NeedlepointError, NotParquet, SqlError, UnknownName
 from needlepoint.objects import is_by_object_store, local_failure, object_store_error
 from needlepoint.parquet import build_card
-from needlepoint.query.datafusion.session import CATALOG, SCHEMA
+from needlepoint.query.attempt import CannotSkip, EngineFault
+from needlepoint.query.known_names import CATALOG, SCHEMA
 from needlepoint.query.scan.page_reader import check_scanned_texts, check_units
 from needlepoint.query.scan.scan_plan import ScanPlan
 from needlepoint.query.scan.table_provider import check_present
@@ -54,20 +55,6 @@ _FAULTS = (
 _CORRELATED = ("logical expression ScalarSubquery", "rule 'scalar_subquery_to_join' failed")
 _LONGEST = 500
 _LONGEST_NAME = 200  # to search for in a query
-
-
-class CannotSkip(NeedlepointError):
-    """DataFusion's reader cannot skip rows in some encodings (DELTA_BINARY_PACKED as DuckDB writes it), but it can
-    read them whole: the query is retried without filter pushdown. A file that fails again is damaged."""
-
-    def __init__(self, text: str, scans: Sequence[ScanPlan] = ()) -> None:
-        self.scans = scans
-        super().__init__(text)
-
-
-class EngineFault(SqlError):
-    """DataFusion failed internally on a query that may be valid. The query is retried with fewer optimizations before
-    a user sees this."""
 
 
 def raise_cause(failure: BaseException, scans: Iterable[ScanPlan]) -> NoReturn:

@@ -37,7 +37,8 @@ from needlepoint.query.sql.plan_facts import (
     sorts_inside,
 )
 from needlepoint.query.sql.plan_nodes import EXPRESSIONS, nodes, parts_of
-from needlepoint.query.sql.predicate_extraction import Request, requests
+from needlepoint.query.sql.predicate_extraction import requests
+from needlepoint.query.sql.request import Request
 from needlepoint.query.sql.rewriting.conditions import with_hidden_constants
 from needlepoint.query.sql.rewriting.finer_times import digits_of
 from needlepoint.query.sql.rewriting.lossy_casts import HIDES_CAST

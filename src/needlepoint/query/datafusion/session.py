@@ -16,8 +16,8 @@ from datafusion.catalog import CatalogProvider, SchemaProvider
 
 from needlepoint import forks
 from needlepoint.query.datafusion import udfs
+from needlepoint.query.known_names import CATALOG, SCHEMA
 
-CATALOG, SCHEMA = "needle", "lake"
 CORES = os.cpu_count() or 1
 # Parts per core for files with embedded indexes: parts of equal size have different amounts of data.
 PARTS_OF_UNEVEN = 4

@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from enum import Enum
 
 import pyarrow as pa
 
 from needlepoint.predicate import Condition, fold, leaves
+from needlepoint.query.attempt import Attempt
 from needlepoint.query.datafusion import footers
 from needlepoint.query.datafusion.session import SessionOptions
 from needlepoint.query.scan.scan_plan import ScanPlan
 from needlepoint.query.sql.plan_facts import PlanFacts
-from needlepoint.query.sql.predicates.converter import misleads
+from needlepoint.query.sql.request import misleads
 
 WORTH_PARTS = 10 << 20  # bytes; DataFusion does not split smaller files
-
-
-class Attempt(Enum):
-    """How a query runs: with all optimizations; without skipping rows, which some files do not support; with as few
-    optimizer rules as possible, after an internal failure; or with conditions that tell DataFusion nothing, after
-    another one."""
-
-    FIRST = "first"
-    WHOLE = "whole"
-    PLAIN = "plain"
-    OPAQUE = "opaque"
-
-    @property
-    def follows_failure(self) -> bool:
-        return self in (Attempt.PLAIN, Attempt.OPAQUE)
 
 
 def session_options(

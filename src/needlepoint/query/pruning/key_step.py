@@ -21,11 +21,10 @@ from needlepoint.query.pruning.result import StepResult
 from needlepoint.query.report.explain import IndexUse
 from needlepoint.query.scan.cost_model import Estimate
 from needlepoint.query.scan.costs import ZSTD, shared
+from needlepoint.query.scan.scan_plan import FEW_VALUES
 from needlepoint.stores import Locations
 from needlepoint.tables import Index
 
-# With fewer values than this, the index is used without an estimate.
-FEW_VALUES = 20
 # Asking the index for the keys takes little beside a scan: this part of it.
 LITTLE = 0.05
 # A range with this many times more estimated rows than the limit is not started.

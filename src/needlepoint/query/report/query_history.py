@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from needlepoint.parquet import ReadStats
+from needlepoint.predicate import Predicate
 from needlepoint.query.point_lookup import PointLookup
 from needlepoint.query.scan.scan_plan import ScanMetrics, ScanPlan
 from needlepoint.tables import Index, Snapshot
@@ -32,3 +33,16 @@ class QueryHistory(Protocol):
         seconds: float,
     ) -> None:
         """Add one point lookup, whose rows a key index named."""
+
+    def note_search(
+        self,
+        snapshot: Snapshot,
+        column: str,
+        predicate: Predicate,
+        columns: frozenset[str],
+        reads: Sequence[ReadStats],
+        matched: int,
+        files: int,
+        seconds: float,
+    ) -> None:
+        """Add one ranked search of a column, whose rows text indexes named; `columns` were read of them."""

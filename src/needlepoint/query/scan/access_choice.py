@@ -19,7 +19,7 @@ from needlepoint.predicate import leaves
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.scan.cost_model import Estimate, FileSizes, Mask, NativeFilter, row_groups_of, scan_seconds
 from needlepoint.query.scan.costs import shared
-from needlepoint.query.scan.scan_plan import FEW_FILES, FEW_ROWS, ScanPlan, Undecided
+from needlepoint.query.scan.scan_plan import FEW_FILES, FEW_ROWS, WORTH_SECONDS, ScanPlan, Undecided
 from needlepoint.query.timed_choice import TimedChoice
 
 # Reading so few rows of so few files takes less time than starting a native scan: do not estimate.
@@ -31,7 +31,7 @@ SHARE_OF_CACHE = 8
 
 # Estimates of pages and scans that differ by less than this factor do not settle which is faster; and of less than this
 # many seconds it does not matter; even less is not estimated.
-NEAR, WORTH_SECONDS, LITTLE_SECONDS = 6.0, 0.002, 0.0005
+NEAR, LITTLE_SECONDS = 6.0, 0.0005
 CLEARLY = 0.8
 
 Numbers = npt.NDArray[np.float64]

@@ -36,7 +36,6 @@ from needlepoint.parquet.format import int96
 from needlepoint.query.cache.card_cache import CardSource
 from needlepoint.query.scan.cost_model import FileSizes
 from needlepoint.query.scan.costs import THREADS
-from needlepoint.query.scan.late_materialization import matching, sifting_columns
 from needlepoint.query.scan.scan_plan import HeldVersion, ScanMetrics, ScanPlan
 from needlepoint.tables import File, Snapshot, too_far, unit_of
 
@@ -91,6 +90,8 @@ def _read_first(scan: ScanPlan, cards: Sequence[CachedCard], columns: tuple[str,
     takes longer."""
     nothing: tuple[str, ...] = ()
     types = {field.name: field.type for field in scan.snapshot.table.schema}
+    from needlepoint.query.scan.late_materialization import sifting_columns
+
     decisive = sifting_columns(scan.predicate, types) if scan.access.inexact else frozenset()
     if not decisive:
         return [nothing] * len(cards)
@@ -155,6 +156,8 @@ class _TableReader:
         for numbers, found in self._parts(first, work):
             # Files can differ in the width of a type.
             typed = _typed(self._scan.snapshot, _counts(work, numbers), found)
+            from needlepoint.query.scan.late_materialization import matching
+
             mask = matching(typed, self._scan.predicate)
             ends = np.cumsum([len(work[number][1].rows) for number in numbers])
             for number, end in zip(numbers, ends.tolist(), strict=True):

@@ -16,6 +16,10 @@ from needlepoint.tables import File, Snapshot
 
 # Few rows of so few files are read by page.
 FEW_FILES = 2
+# A query that takes less is not worth trying in two ways.
+WORTH_SECONDS = 0.002
+# With fewer values than this, an index is used without an estimate.
+FEW_VALUES = 20
 # Rows that are few enough to look their values up in dictionaries, or to read them in the process that asks.
 FEW_ROWS = 1000
 

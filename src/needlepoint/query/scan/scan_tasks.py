@@ -24,14 +24,15 @@ import pyarrow as pa
 from needlepoint import forks
 from needlepoint.errors import FileChanged, SqlError, UsageError
 from needlepoint.printable import count
+from needlepoint.query.attempt import Attempt, CannotSkip, EngineFault
 from needlepoint.query.cache.card_cache import SerializedCards
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion import footers, session
-from needlepoint.query.datafusion.errors import CannotSkip, EngineFault, clear_error, raise_cause
+from needlepoint.query.datafusion.errors import clear_error, raise_cause
 from needlepoint.query.datafusion.native_scan import NativeScans
 from needlepoint.query.datafusion.planner import LogicalQuery
 from needlepoint.query.datafusion.session import SessionOptions
-from needlepoint.query.datafusion.session_options import Attempt, session_options
+from needlepoint.query.datafusion.session_options import session_options
 from needlepoint.query.datafusion.unreadable import unreadable
 from needlepoint.query.engine import Engine
 from needlepoint.query.scan.page_reader import read_pages

@@ -1,5 +1,6 @@
 """From SQL to a request for each table.
 
+request               what a query needs of a table
 statements            statements beyond queries: indexes, views, EXPLAIN
 refusals              statements that are not supported
 nesting               rejects SQL that is nested too deeply

@@ -22,7 +22,8 @@ import pyarrow as pa
 
 from needlepoint.query.sql.plan_nodes import field_names, nodes
 from needlepoint.query.sql.predicate_extraction import SCAN_LINE
-from needlepoint.query.sql.predicates.converter import Types, terms
+from needlepoint.query.sql.predicates.converter import terms
+from needlepoint.query.sql.request import Types
 
 # The inputs that a join narrows by the keys of the other: left, right. Not those whose rows it keeps without a match.
 _NARROWED = {

@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 
 from needlepoint.errors import SqlError
-from needlepoint.query.sql.rewriting.zeros import compared_without_signs
 from needlepoint.query.sql.tokens import tokens
 
 Parameters = Mapping[str, pa.Scalar]
@@ -30,7 +29,11 @@ def check_parameters(query: str, parameters: Mapping[str, Any] | None) -> Parame
     if not isinstance(parameters, Mapping):
         raise SqlError(f"the parameters are {_kind(parameters)}.", hint=_FORM)
     scalars = {_name(name): _scalar(name, value) for name, value in parameters.items()}
-    return scalars if {*map(type, parameters.values())} <= _ZERO_FREE else compared_without_signs(query, scalars)
+    if {*map(type, parameters.values())} <= _ZERO_FREE:
+        return scalars
+    from needlepoint.query.sql.rewriting.zeros import compared_without_signs
+
+    return compared_without_signs(query, scalars)
 
 
 def for_datafusion(query: str, parameters: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,44 +18,18 @@ from needlepoint.predicate import (
     And,
     Between,
     Compare,
-    Constant,
     Or,
     Ordinal,
     Predicate,
     conjuncts,
 )
 from needlepoint.query.sql.plan_nodes import parts_of
-from needlepoint.query.sql.predicates.converter import Converter, Types
+from needlepoint.query.sql.predicates.converter import Converter
 from needlepoint.query.sql.predicates.time_bounds import with_months
+from needlepoint.query.sql.request import Request, Types, everything
 
 _ROW_BY_ROW = {"Projection", "SubqueryAlias", "Filter"}
 SCAN_LINE = re.compile(r"^ *TableScan: (?:\w+\.)*(\w+)", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What one query needs of one table, over all its scans of the table.
-
-    unprunable   columns that DataFusion must not prune by: wide decimals, and floats whose predicates depend on the
-                 order of NaN or on the sign of zero
-    zeros        columns in which DataFusion would distinguish -0.0 from 0.0, with the zero it looks for
-    nested       whether a predicate is on a list, struct or map
-    together     columns that share a condition with another column
-    limit        the rows of its LIMIT, if any rows of this table that match will do
-    """
-
-    columns: frozenset[str]
-    predicate: Predicate
-    unprunable: frozenset[str] = frozenset()
-    nested: bool = False
-    zeros: Mapping[str, float] = field(default_factory=dict)
-    together: frozenset[str] = frozenset()
-    limit: int | None = None
-
-    def hiding(self, columns: Iterable[str], zeros: Mapping[str, float]) -> Request:
-        """The request, with these columns unprunable and these zeros."""
-        known = {name: zero for name, zero in zeros.items() if name in self.columns}
-        return replace(self, unprunable=self.unprunable.union(columns, known), zeros=known)
 
 
 def requests(plan: Any, drawn_plan: str, tables: Mapping[str, Types], shown: Any = None) -> dict[str, Request]:
@@ -111,12 +85,6 @@ def literal_of_limit(expression: Any) -> int | None:
 def _without_truths(scan: str) -> str:
     """The text of a scan without the conditions that replace a subquery."""
     return scan.replace(", Boolean(true)]", "]").replace(", partial_filters=[Boolean(true)]", "")
-
-
-def everything(columns: Iterable[str]) -> Request:
-    """All columns of all rows, in any condition."""
-    names = frozenset(columns)
-    return Request(names, Constant(True), together=names)
 
 
 def _either(found: list[Request]) -> Request:

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from needlepoint.errors import SqlError
-from needlepoint.query.sql.refusals import refusal
 
 _WORD = r'(?:[A-Za-z_]\w*|"(?:[^"]|"")+")'
 _SELECT = re.compile(r"\s*SELECT\b", re.IGNORECASE)
@@ -107,6 +106,8 @@ def parse(sql: str) -> Statement | None:
     if start is None:
         if found := _EXPLAIN.fullmatch(text):
             return _explain(found[2], found[1] is not None)
+        from needlepoint.query.sql.refusals import refusal
+
         if refused := refusal(text):
             raise refused
         return None

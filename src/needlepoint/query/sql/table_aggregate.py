@@ -26,7 +26,8 @@ import pyarrow as pa
 from needlepoint.predicate import Constant, Predicate
 from needlepoint.query.sql.join_edges import origin, unnamed
 from needlepoint.query.sql.predicate_extraction import literal_of_limit
-from needlepoint.query.sql.predicates.converter import Types, exact_predicate
+from needlepoint.query.sql.predicates.converter import exact_predicate
+from needlepoint.query.sql.request import Types
 
 # Nodes that are run over the rows of the aggregate, and nodes between it and the table.
 _ABOVE = {"Projection", "SubqueryAlias", "Filter", "Sort", "Limit", "Aggregate"}

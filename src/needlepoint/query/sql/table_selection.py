@@ -15,7 +15,7 @@ from typing import Any
 
 from needlepoint.predicate import Predicate
 from needlepoint.query.sql.join_edges import origin, unnamed
-from needlepoint.query.sql.predicates.converter import Types
+from needlepoint.query.sql.request import Types
 from needlepoint.query.sql.table_aggregate import rows_of_scan
 
 

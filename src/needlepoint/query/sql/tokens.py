@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+_WORDS = re.compile(r"\w+")
 _TOKENS = re.compile(
     r"""
       (?P<text> [eE]'(?:[^'\\]|\\.)*' | '[^']*' | "[^"]*" | `[^`]*` | --[^\n]* | /\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/ )
@@ -107,3 +108,8 @@ def without_values(query: str) -> str:
 
 def _is_comment(token: str) -> bool:
     return token.startswith("--") or (token.startswith("/*") and len(token) > 2)
+
+
+def words(text: str) -> set[str]:
+    """All words, in lower case, also those inside of texts."""
+    return {word.lower() for word in _WORDS.findall(text)}

@@ -15,16 +15,11 @@ import datafusion
 from needlepoint.errors import NeedlepointError, SqlError, UnknownName
 from needlepoint.query.datafusion.errors import missing_table, translate
 from needlepoint.query.sql.statements import without_comments_before
-
-_WORDS = re.compile(r"\w+")
+from needlepoint.query.sql.tokens import words
 
 View = tuple[str, str]
 MOST_VIEWS = 200
 _SHOW = re.compile(r"SHOW\b", re.IGNORECASE)
-
-
-def words(text: str) -> set[str]:
-    return {word.lower() for word in _WORDS.findall(text)}
 
 
 def views_named(query: str, views: list[View]) -> list[View]:

@@ -11,7 +11,18 @@ import pytest
 from tests.cases import cases, long
 from tests.unit.indexes.payloads import StoredBytes, text_source
 
-from needlepoint.indexes.text import RankedTerm, TextStatistics, best_rows, bm25, build, parse, postings, terms
+from needlepoint.indexes.text import (
+    Postings,
+    RankedTerm,
+    TextStatistics,
+    best_rows,
+    bm25,
+    build,
+    parse,
+    postings,
+    terms,
+)
+from needlepoint.indexes.text.evaluation import term_scores
 from needlepoint.indexes.text.kind import TextKind
 from needlepoint.indexes.text.query_language import Word
 from needlepoint.indexes.text.search import TextIndex
@@ -89,6 +100,33 @@ def test_best_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -
         above = np.sort(truth[counted & (truth > 0)])[::-1]
         expected = above[above >= above[wanted - 1]] if ties and len(above) > wanted else above[:wanted]
         assert np.sort(best.scores)[::-1].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("seed", range(cases(60, 12)))
+def test_a_single_word_needs_no_search(seed: int) -> None:
+    """Its first classes have the same rows as a search through them finds: with the scores of all rows, and with ties
+    exactly these."""
+    dice = np.random.default_rng(seed)
+    total = int(dice.integers(1, 3000))
+    rows = np.flatnonzero(dice.random(total) < dice.random())
+    longest, often = int(dice.integers(1, 30)), int(dice.integers(1, 4))
+    times = dice.integers(1, often + 1, len(rows))
+    term = RankedTerm(Postings(rows, times, times + dice.integers(0, longest, len(rows))), total)
+    for words in (total * longest, total * 5):  # a table that changed has other statistics
+        known = TextStatistics(total, words, {Word("cow"): len(rows)})
+        for wanted in (1, 10, len(rows), len(rows) + 1):
+            for ties in (False, True):
+                found = best_rows([(Word("cow"), term)], known, wanted, ties)
+                searched = best_rows([(Word("cow"), term)], known, wanted, ties, lambda rows: np.ones(len(rows), bool))
+                assert sorted(found.scores.tolist()) == sorted(searched.scores.tolist())
+                assert len(np.unique(found.rows)) == len(found.rows)
+                order, other = np.argsort(found.rows), np.argsort(searched.rows)
+                if ties or wanted >= len(rows):
+                    assert found.rows[order].tolist() == searched.rows[other].tolist()
+                    assert found.scores[order].tolist() == searched.scores[other].tolist()
+                places = np.searchsorted(rows, found.rows)
+                lengths = np.repeat(term.lengths, np.diff(term.edges))[np.argsort(term.rows)][places]
+                assert found.scores.tolist() == term_scores(known, Word("cow"), times[places], lengths).tolist()
 
 
 def test_what_gives_no_postings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

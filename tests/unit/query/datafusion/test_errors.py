@@ -5,7 +5,8 @@ import traceback
 import pytest
 
 from needlepoint.errors import ObjectStoreError
-from needlepoint.query.datafusion.errors import EngineFault, clear_error, translate
+from needlepoint.query.attempt import EngineFault
+from needlepoint.query.datafusion.errors import clear_error, translate
 
 
 def test_an_object_store_that_fails_is_named_without_what_it_said() -> None:

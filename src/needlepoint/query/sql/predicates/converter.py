@@ -33,6 +33,7 @@ from needlepoint.query.sql.plan_nodes import parts_of
 from needlepoint.query.sql.predicates import patterns, text_bounds, time_bounds
 from needlepoint.query.sql.predicates.preimages import literal_text, preimage, same_type
 from needlepoint.query.sql.predicates.truths import not_false, not_true
+from needlepoint.query.sql.request import Types, misleads
 from needlepoint.tables import ordinal
 
 # A predicate is not converted beyond this depth: code that walks the tree may be recursive.
@@ -40,9 +41,6 @@ DEEPEST = 50
 # An OR with more conditions than this is reduced to the values that all of them require of one column.
 MOST_ALTERNATIVES = 64
 
-MOST_DIGITS_OF_INT64 = 18
-
-Types = Mapping[str, pa.DataType]
 _SWAPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _PREFIX = re.compile(r"[^%_\\]+%", re.DOTALL)
 _PATTERNED = {"~", "~*", "~~", "~~*"}
@@ -476,12 +474,6 @@ class Converter:
     def _text_column(self, expression: Any) -> str | None:
         column = self._column(expression)
         return column if column is not None and pa.types.is_string(self._types[column]) else None
-
-
-def misleads(type: pa.DataType) -> bool:
-    """Whether DataFusion 55 loses rows by the statistics of a column: those of floats exclude NaN, and old writers
-    ordered decimals in byte arrays as unsigned bytes."""
-    return bool(pa.types.is_floating(type) or (pa.types.is_decimal(type) and type.precision > MOST_DIGITS_OF_INT64))
 
 
 def column_name(expression: Any) -> str | None:
