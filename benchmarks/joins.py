@@ -22,13 +22,15 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from counts import LAYOUTS, rows_of
+from counts import LAYOUTS as COUNTED
+from counts import rows_of
 
 import needlepoint
 
 FILES, ROUNDS, WARMING, SETS = 50, 9, 4, 64
 SIZES = (3, 10, 100)
 TABLES = ("t", "wanted", "parts")
+LAYOUTS = {**COUNTED, "ours": {**COUNTED["ours"], "use_dictionary": False}}
 WANTED = "SELECT id FROM wanted WHERE size = {size} AND number = {number}"
 
 

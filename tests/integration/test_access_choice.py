@@ -11,7 +11,9 @@ import pytest
 
 import needlepoint
 from needlepoint import Lake
+from needlepoint.query.scan import access_choice
 from needlepoint.query.scan.scan_plan import ScanPlan
+from needlepoint.query.timed_choice import TimedChoice
 
 ROWS = 100_000
 
@@ -113,3 +115,32 @@ def test_no_index_is_asked_for_rows_that_a_scan_finds_soon(tmp_path: Path) -> No
             assert len(found) == (10 if word == "often" else 4)
             assert all(word in row["text"] for row in found.rows())
             assert found.report.tables[0].indexes[0].used is used
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT t.id, x FROM t JOIN wanted w ON t.id = w.id ORDER BY t.id",
+        "SELECT id, x FROM t WHERE id IN (SELECT id FROM wanted) ORDER BY id",
+        "SELECT id, x FROM t ORDER BY id DESC LIMIT 30",
+        "SELECT id, x FROM t WHERE x % 2 = 0 ORDER BY id LIMIT 30",
+    ],
+)
+def test_both_ways_are_timed_where_a_scan_reads_all_rows(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    """Rows that a join or a LIMIT names are not looked up then, but the scan is what was tried."""
+    (tmp_path / "wanted").mkdir()
+    pq.write_table(pa.table({"id": np.arange(0, ROWS, 4000)}), tmp_path / "wanted/a.parquet")
+    lake.create_table("wanted")
+    for name, value in (("WORTH_SECONDS", 0.0), ("LITTLE_SECONDS", 0.0), ("NEAR", 1e9)):
+        monkeypatch.setattr(access_choice, name, value)
+    monkeypatch.setattr(lake.engine, "accesses", TimedChoice(0.0))
+    expected = lake.engine.sql(query, use_indexes=False).rows()
+    noted, note = [], lake.engine.accesses.note
+    monkeypatch.setattr(
+        lake.engine.accesses, "note", lambda key, way, _: noted.append(way) or note(key, way, 0.1 + way)
+    )
+    for _ in range(6):
+        assert lake.sql(query).rows() == expected
+    assert noted == [True, False, True, False, False, False]

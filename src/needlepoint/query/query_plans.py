@@ -239,6 +239,11 @@ class QueryPlans:
         )
         for condition in top_rows.thresholds(top, source, attempts, least_rows):
             scan = plan_scan(top.table, condition)
+            if scan.undecided is not None and not scan.undecided.by_pages:
+                # All rows are scanned, to know how long that takes.
+                whole = replace(plan.scans[top.table], undecided=scan.undecided)
+                yield replace(plan, scans={top.table: whole}, attempts=None)
+                return
             if 2 * scan.access.count(state.file_rows) < rows:
                 why = f"{top_rows.described(condition)} for the first {top.wanted}"
                 scan = replace(scan, only=condition, narrowed_by=(why,))

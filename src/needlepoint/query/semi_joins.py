@@ -116,6 +116,8 @@ class _Narrowing:
             note = _note(edge, len(keys))
             self.scans[edge.table] = replace(narrowed, narrowed_by=(*before.narrowed_by, note))
             self.conditions[edge.table] = condition
+        elif narrowed.undecided is not None:  # all rows are scanned, to know how long that takes
+            self.scans[edge.table] = replace(before, undecided=narrowed.undecided)
 
     def _condition(self, edge: JoinEdge, keys: tuple[Ordinal, ...]) -> Predicate | None:
         """What the keys require of the other table; None if the extreme of the keys may not be that of the query."""

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 
 MOST_KEYS = 1000
 TRIES = 2
+# A way that was tried so often, in queries that were cancelled or failed, is not tried any more.
+UNENDED = 3
 # A run that makes a session of DataFusion and reads footers takes this much more, once.
 START_SECONDS, MUCH_SLOWER = 0.2, 3.0
 # The slower choice is tried again when the faster one took so many times its time, and then twice as many: it may have
@@ -28,15 +30,24 @@ FIRST_WAIT, FORGETTING = 10.0, 1.05
 @dataclass(slots=True)
 class _Tried:
     """How often a query ran with either choice, and the least seconds of late. `spent` is the time of the faster choice
-    since the other was tried."""
+    since the other was tried; `unended` counts the tries of the slower one that have no time."""
 
     first: bool
     runs: dict[bool, int] = field(default_factory=dict)
     seconds: dict[bool, float] = field(default_factory=dict)
     spent: float = 0.0
     wait: float = FIRST_WAIT
+    unended: int = 0
 
     def next(self, worth_seconds: float) -> bool:
+        """The best so far, or a try of another, unless its last tries have no time."""
+        chosen, best = self._try(worth_seconds), self._best()
+        if chosen is best or self.unended >= UNENDED:
+            return best
+        self.unended += 1
+        return chosen
+
+    def _try(self, worth_seconds: float) -> bool:
         """The first choice, the other, both again, then the faster. A try that is much slower is not repeated soon."""
         other, seconds = not self.first, self.seconds
         if self.first not in seconds:
@@ -48,14 +59,16 @@ class _Tried:
         near = seconds[other] <= MUCH_SLOWER * seconds[self.first] + START_SECONDS
         if self.runs[other] < TRIES and near:
             return other
-        faster = self._faster()
+        faster = self._best()
         return not faster if self.spent > self.wait * seconds[not faster] else faster
 
-    def _faster(self) -> bool:
-        return self.seconds[True] <= self.seconds[False]
+    def _best(self) -> bool:
+        return self.seconds[True] <= self.seconds[False] if len(self.seconds) == 2 else self.first
 
     def note(self, chosen: bool, seconds: float) -> None:
-        if len(self.seconds) == 2 and chosen is self._faster():
+        if chosen is not self._best():
+            self.unended = 0
+        if len(self.seconds) == 2 and chosen is self._best():
             self.spent += seconds
         elif self.spent:
             self.spent, self.wait = 0.0, 2 * self.wait

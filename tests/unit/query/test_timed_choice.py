@@ -106,3 +106,13 @@ def test_times_are_forgotten() -> None:
     for _ in range(60):
         choice.note("q", choice.choose("q", first=False), 0.1 if choice.choose("q", first=False) else 0.3)
     assert choice.choose("q", first=False) is True
+
+
+def test_a_way_that_never_ends_is_not_tried_for_ever() -> None:
+    """Queries that are cancelled note no time."""
+    choice, used = TimedChoice(0.02), []
+    for _ in range(20):
+        used.append(choice.choose("q", first=True))
+        if used[-1]:
+            choice.note("q", True, 0.1)
+    assert used == [True, *[False] * 3, *[True] * 16]
