@@ -16,6 +16,8 @@ import pytest
 from tests.database_servers import PostgresServer
 
 import needlepoint
+from needlepoint.indexer import sorted_runs
+from needlepoint.indexer.pools import InlinePool
 from needlepoint.tables.registry import Registry
 
 QUERIES = (
@@ -58,6 +60,13 @@ def grow_and_replace(lake: needlepoint.Lake, root: Path) -> None:
     lake.sync()
 
 
+def grow_by_large_builds(lake: needlepoint.Lake, root: Path) -> None:
+    """Their runs are merged by ranges of keys."""
+    for name in "xyz":
+        write(root, name, 500)
+        lake.build("t", pool=InlinePool())
+
+
 class Backup:
     """Of a registry in SQLite or PostgreSQL."""
 
@@ -84,12 +93,18 @@ class Backup:
 
 
 @pytest.mark.covering
-@pytest.mark.parametrize("change", [grow, grow_and_replace])
+@pytest.mark.parametrize("change", [grow, grow_and_replace, grow_by_large_builds])
 @pytest.mark.parametrize("files", ["the same", "others"])
 @pytest.mark.parametrize("stores", ["sqlite rocksdb", "sqlite lake:", "sqlite redis", "postgres lake:"])
 def test_every_answer_is_right(
-    tmp_path: Path, stores: str, files: str, change: Any, request: pytest.FixtureRequest
+    tmp_path: Path,
+    stores: str,
+    files: str,
+    change: Any,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(sorted_runs, "FEWEST_ENTRIES_PER_RANGE", 100)
     registry, keys = stores.split()
     root, on_server = tmp_path / "lake", registry == "postgres"
     url = str(request.getfixturevalue("postgres_url")) if on_server else ""
