@@ -13,7 +13,7 @@ from needlepoint.objects import is_url
 from needlepoint.settings import Settings
 from needlepoint.stores import IN_LAKE, KeyStore, LakePacks, PackStore, PieceCache, store_directory, store_name
 from needlepoint.tables import Index
-from needlepoint.tables.published import Follower
+from needlepoint.tables.published import Follower, identity_of
 from needlepoint.tables.registry import Registry
 
 
@@ -108,7 +108,7 @@ class NodeIndexStores(IndexStores):
             settings.block_bytes,
             settings.keys,
             leaves=leaves,
-            identity=lambda: node.follower.manifest.registry,
+            identity=lambda: identity_of(node.follower.manifest.registry),
         )
         self._node = node
 

@@ -20,6 +20,6 @@ from needlepoint.tables.published.follower import Follower
 from needlepoint.tables.published.manifest import FORMAT
 from needlepoint.tables.published.place import PublishedPlace
 from needlepoint.tables.published.publisher import Publisher, PublishState
-from needlepoint.tables.published.store_state import StoreState
+from needlepoint.tables.published.store_state import StoreState, identity_of
 
-__all__ = ["FORMAT", "Follower", "PublishState", "PublishedPlace", "Publisher", "StoreState"]
+__all__ = ["FORMAT", "Follower", "PublishState", "PublishedPlace", "Publisher", "StoreState", "identity_of"]
