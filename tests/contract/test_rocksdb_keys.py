@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tests.key_stores import entries, fill, key
 
+from needlepoint.errors import StoreError
 from needlepoint.stores import rocksdb
 from needlepoint.stores.base import IndexDamaged, name_in_range
 from needlepoint.stores.rocksdb import RocksKeyStore
@@ -126,3 +127,14 @@ def test_of_a_store_of_an_earlier_version_all_runs_may_not_be_known(tmp_path: Pa
     assert (store.count(), len(np.concatenate(list(store.scan())))) == (22, 22)
     fill(store, tmp_path, [(30, 30)])
     assert store.has_other_runs()
+
+
+def test_a_newer_format_is_refused_and_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(rocksdb, "FORMAT", 3)
+        names = fill(RocksKeyStore(tmp_path / "index", 8), tmp_path, [(5, 1)])
+    store = RocksKeyStore(tmp_path / "index", 8)
+    for ask in (lambda: store.refresh(names), lambda: store.ingest([])):
+        with pytest.raises(StoreError, match=r"has format 3; this version .* reads format 2") as refused:
+            ask()
+        assert not isinstance(refused.value, IndexDamaged)

@@ -37,8 +37,9 @@ LOCK_PATIENCE = 120.0
 READ_ATTEMPTS = 8
 # Runs overlap in level 0, where each costs a lookup about 0.3 µs for its bloom filter; compacting rewrites all keys.
 RUNS_BEFORE_COMPACTION = 48
-# A mark of stores whose runs can all be listed. Earlier versions compacted runs without marking them at the end.
-ALL_LISTED = "~all runs are listed"
+# Stores of format 1 have no mark that says so. Compacted runs were not marked at the end, and cannot all be listed.
+FORMAT = 2
+_FORMAT_MARK = "~format "
 
 
 @functools.cache
@@ -102,7 +103,7 @@ class RocksKeyStore:
         options.set_move_files(True)
         with self._errors(), self._primary() as database:
             if not database.live_files():
-                self._ingest_marks(database, [self._mark(ALL_LISTED)])
+                self._ingest_marks(database, [self._mark(f"{_FORMAT_MARK}{FORMAT}")])
             for run in runs:
                 database.ingest_external_file([str(run)], options)
                 run.unlink(missing_ok=True)
@@ -144,6 +145,7 @@ class RocksKeyStore:
                 time.sleep(0.02)
         process = os.getpid()
         try:
+            self._refuse_newer(database)
             yield database
         finally:
             if os.getpid() == process:
@@ -169,9 +171,10 @@ class RocksKeyStore:
         if self._has_others is None:
             with self._errors():
                 listed = self._listed_marks()
-            known = {self._mark(run) for run in (*self._seen, ALL_LISTED)}
+            format = self._mark(f"{_FORMAT_MARK}{FORMAT}")
+            known = {format, *map(self._mark, self._seen)}
             known |= {self._mark_at_the_end(mark) for mark in known if not mark.startswith(self._end)}
-            self._has_others = self._mark(ALL_LISTED) not in listed or not listed <= known
+            self._has_others = format not in listed or not listed <= known
         return self._has_others
 
     def _listed_marks(self) -> set[bytes]:
@@ -199,7 +202,7 @@ class RocksKeyStore:
                 else:
                     self._reader.try_catch_up_with_primary()
                 break
-            except IndexDamaged:
+            except StoreError:
                 raise
             except Exception:
                 self._close_reader()
@@ -215,6 +218,18 @@ class RocksKeyStore:
         self._secondary = forks.OwnDirectory()
         self._reader = self._open(rocksdict.AccessType.secondary(self._secondary.name))
         self._seen.clear()
+        self._refuse_newer(self._reader)
+
+    def _refuse_newer(self, database: rocksdict.Rdict) -> None:
+        mark = self._mark(_FORMAT_MARK)
+        cursor = database.iter(self._total_order())
+        cursor.seek(mark)
+        if cursor.valid() and cursor.key().startswith(mark) and int(cursor.key()[len(mark) :]) > FORMAT:
+            raise StoreError(
+                f"the index in {self._directory} has format {cursor.key()[len(mark) :].decode()}; this version of "
+                f"Needlepoint reads format {FORMAT}.",
+                hint="Use the newer version, or rebuild the index with this one.",
+            )
 
     def _close_reader(self) -> None:
         if self._reader is not None:
@@ -252,8 +267,7 @@ class RocksKeyStore:
         return self._locations(found)
 
     def find_range(self, low: bytes, high: bytes, limit: int) -> Locations | None:
-        options = rocksdict.ReadOptions()
-        options.set_total_order_seek(True)
+        options = self._total_order()
         # Locations never reach 2^64 - 1, so this bound, which RocksDB excludes, admits every entry of `high`.
         options.set_iterate_upper_bound(high + b"\xff" * 8)
         found: list[bytes] = []
@@ -322,9 +336,12 @@ class RocksKeyStore:
 
     def _ordered_cursor(self) -> Any:
         """Over all entries, in their order."""
+        return self._cursor(self._total_order())
+
+    def _total_order(self) -> rocksdict.ReadOptions:
         options = rocksdict.ReadOptions()
         options.set_total_order_seek(True)
-        return self._cursor(options)
+        return options
 
     def _cursor(self, options: rocksdict.ReadOptions) -> Any:
         return self._open_reader().iter(options)
