@@ -113,8 +113,9 @@ bench-scale-simulation: install  ## A query node over 100,000 files and KEYS=1e8
 bench-nodes: install  ## A node with an empty disk over 100,000 files in a bucket: ready time, requests, memory (3 minutes)
 	$(BIN)/python benchmarks/nodes.py
 
-bench-stores: install  ## Key stores compared: size, build rate, one key and 1,000, cold and warm (KEYS="1e6 2e7"; 1e9: 6 GB of leaf files)
-	$(BIN)/python benchmarks/stores.py --keys $(or $(KEYS),1e6) --json bench-lake/stores.json
+bench-stores: install  ## Key stores compared: size, build rate, one key and 1,000, cold and warm (KEYS="1e6 2e7" STORES="'leaf files'" DATA="'sparse ids'"; 1e9 ids: 6 GB of leaf files)
+	$(BIN)/python benchmarks/stores.py --keys $(or $(KEYS),1e6) $(if $(STORES),--stores $(STORES)) $(if $(DATA),--data $(DATA)) \
+	  --json bench-lake/stores.json
 
 console:  ## Bundle the console's editor (CodeMirror) again; needs Node, only after a change of console/package.json
 	cd console && npm install --no-package-lock --no-audit --no-fund && npm run build

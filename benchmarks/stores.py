@@ -37,6 +37,7 @@ import numpy as np
 if __name__ == "__main__":  # for the servers of the tests
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from needlepoint.access import each_once
 from needlepoint.stores import Entries, KeyStore
 
 RUN = 4_000_000
@@ -122,7 +123,7 @@ def _numbers(keys: np.ndarray) -> np.ndarray:
 def _between(share: tuple[float, float], low: int, high: int, count: int, chance: np.random.Generator) -> np.ndarray:
     """Different random numbers in a share of a range, ascending."""
     first, last = (low + int(part * (high - low)) for part in share)
-    return np.unique(chance.integers(first, max(last, first + 1), count))
+    return each_once(chance.integers(first, max(last, first + 1), count))
 
 
 def _dense(share: tuple[float, float], count: int, total: int, chance: np.random.Generator) -> np.ndarray:

@@ -113,6 +113,13 @@ def test_runs_that_are_not_named_are_noticed(make, tmp_path: Path) -> None:
     other.close()
     store.refresh(names)
     assert not store.has_other_runs()
+    own = name_in_range(uuid.uuid4().hex, entries([(7, 1)]))
+    store.write_run(tmp_path / "own", entries([(7, 1)]), own)
+    store.ingest([tmp_path / "own"])
+    store.refresh(names)
+    assert store.has_other_runs()
+    store.refresh([*names, own])
+    assert not store.has_other_runs()
 
 
 def test_a_run_without_entries_is_a_run(make, tmp_path: Path) -> None:

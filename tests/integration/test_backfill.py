@@ -188,11 +188,11 @@ def leftovers(lake: Lake) -> list[Path]:
 
 
 def levels(lake: Lake, name: str) -> tuple[int, bool]:
-    """Number of files of a key index in RocksDB's level 0, and whether the lowest level has several."""
+    """Number of files of a key index in RocksDB's level 0, and whether the lowest has several beside the format."""
     store: Any = lake.index_stores.entries(lake.registry.indexes.get(name))
     with store._primary() as database:
         lowest = database.property_int_value("rocksdb.num-files-at-level6")
-        return database.property_int_value("rocksdb.num-files-at-level0"), lowest > 1
+        return database.property_int_value("rocksdb.num-files-at-level0"), lowest > 2
 
 
 KILLED = """

@@ -20,6 +20,7 @@ import needlepoint
 from needlepoint.cli import main
 from needlepoint.errors import StoreError, UsageError
 from needlepoint.indexer.pools import InlinePool
+from needlepoint.query.kept_plans import LONGEST_KEPT
 from needlepoint.stores.keys.space import READ_PAUSE
 
 SERVERS = {"postgres": "postgres_url", "mysql": "mysql_url", "redis": "redis_url", "cluster": "redis_cluster_url"}
@@ -56,14 +57,14 @@ def write(root: Path, number: int, rows: int = 2000) -> Path:
     return path
 
 
-def check(lake: needlepoint.Lake, root: Path, *, used: bool = True) -> None:
-    """All answers are those of DuckDB, and the index gave them."""
+def check(lake: needlepoint.Lake, root: Path, *, used: bool | None = True) -> None:
+    """All answers are those of DuckDB, and the index gave them, or a scan; with None either."""
     with duckdb.connect() as judge:
         judge.execute(f"CREATE VIEW item AS SELECT * FROM read_parquet('{root}/item/*.parquet')")
         for query in QUERIES:
             expected = [tuple(row) for row in judge.execute(query).fetchall()]
             assert [tuple(row.values()) for row in lake.sql(query).rows()] == expected, query
-    assert ("item_id_key (key): used" in str(lake.explain(QUERIES[0]))) is used
+    assert used is None or ("item_id_key (key): used" in str(lake.explain(QUERIES[0]))) is used
 
 
 def test_a_lake_with_its_keys_in_a_server(tmp_path: Path, keys: str) -> None:
@@ -221,7 +222,8 @@ def test_a_server_that_goes_away_and_comes_back(tmp_path: Path, name: str, reque
         lake.create_index("item", "id")
         check(lake, tmp_path)
         server.stop()
-        check(lake, tmp_path, used=False)
+        for _ in range(3):  # plans of queries that run again are kept
+            check(lake, tmp_path, used=False)
         shown = str(lake.explain(QUERIES[0]))
         assert "does not answer" in shown and PASSWORD not in shown
         (index,) = lake.status().tables[0].indexes
@@ -230,7 +232,7 @@ def test_a_server_that_goes_away_and_comes_back(tmp_path: Path, name: str, reque
             lake.create_index("item", "number")
         assert [each.name for each in lake.registry.indexes.all()] == ["item_id_key"]
         server.start()
-        time.sleep(READ_PAUSE)
+        time.sleep(max(READ_PAUSE, LONGEST_KEPT))
         check(lake, tmp_path)
 
 

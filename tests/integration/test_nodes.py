@@ -147,7 +147,11 @@ def test_a_node_with_an_empty_disk_answers_as_duckdb_does(shared: Shared, server
 def test_a_row_takes_few_requests(shared: Shared, server: Server) -> None:
     """And a second one less, also in another process with the same disk: cards are kept there."""
     fill(shared)
+    shared.writer.share(whole=True)
+    server.asked.clear()
     node = shared.read("a", object_refresh=60)
+    assert node.tables() == ["product", "sale"]
+    assert len(server.asked) <= 3, server.asked  # the manifest and the checkpoint: it is ready
     counts = []
     for reader in (node, node, shared.read("a", object_refresh=60)):
         reader.sql("SHOW TABLES")

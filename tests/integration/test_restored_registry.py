@@ -1,5 +1,5 @@
-"""A registry that is restored from an older backup, while key stores went on: ids of files and indexes are given away
-again, and the stores have entries under them."""
+"""A registry that is restored from an older backup, while key stores and nodes went on: ids of files and indexes are
+given away again, and the stores have entries under them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ import pytest
 from tests.database_servers import PostgresServer
 
 import needlepoint
+from needlepoint.errors import StoreError
+from needlepoint.indexer import sorted_runs
+from needlepoint.indexer.pools import InlinePool
+from needlepoint.tables.published import publisher
 from needlepoint.tables.registry import Registry
 
 QUERIES = (
@@ -58,6 +62,13 @@ def grow_and_replace(lake: needlepoint.Lake, root: Path) -> None:
     lake.sync()
 
 
+def grow_by_large_builds(lake: needlepoint.Lake, root: Path) -> None:
+    """Their runs are merged by ranges of keys."""
+    for name in "xyz":
+        write(root, name, 500)
+        lake.build("t", pool=InlinePool())
+
+
 class Backup:
     """Of a registry in SQLite or PostgreSQL."""
 
@@ -84,12 +95,18 @@ class Backup:
 
 
 @pytest.mark.covering
-@pytest.mark.parametrize("change", [grow, grow_and_replace])
+@pytest.mark.parametrize("change", [grow, grow_and_replace, grow_by_large_builds])
 @pytest.mark.parametrize("files", ["the same", "others"])
 @pytest.mark.parametrize("stores", ["sqlite rocksdb", "sqlite lake:", "sqlite redis", "postgres lake:"])
 def test_every_answer_is_right(
-    tmp_path: Path, stores: str, files: str, change: Any, request: pytest.FixtureRequest
+    tmp_path: Path,
+    stores: str,
+    files: str,
+    change: Any,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(sorted_runs, "FEWEST_ENTRIES_PER_RANGE", 100)
     registry, keys = stores.split()
     root, on_server = tmp_path / "lake", registry == "postgres"
     url = str(request.getfixturevalue("postgres_url")) if on_server else ""
@@ -182,3 +199,55 @@ def test_a_sweep_makes_runs_of_killed_writers_known(tmp_path: Path, keys: str, m
         assert "counted" in str(lake.explain(COUNTED))
         compare(lake, tmp_path)
         assert not lake.verify("t").indexes
+
+
+@pytest.mark.parametrize("restored", ["registry.db*", "*"])
+def test_nodes_get_no_mixture_of_both_states(tmp_path: Path, restored: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The restored registry has a larger sequence number than the published state when it is published again."""
+    monkeypatch.setattr(publisher, "DELAY", 1000.0)
+    root, store, backup = tmp_path / "lake", tmp_path / "store", tmp_path / "backup"
+
+    def opened() -> needlepoint.Lake:
+        return needlepoint.open(root, store=store, keys="lake:", refresh=0, shared="on", access="pages")
+
+    def node(name: str) -> needlepoint.Lake:
+        places = {"store": tmp_path / "none", "cache": tmp_path / name}
+        return needlepoint.open(root, read_only=True, shared="on", refresh=0, access="pages", **places)
+
+    write(root, "a", 300)
+    with opened() as lake:
+        lake.create_table("t")
+        lake.create_index("t", "id")
+    shutil.copytree(store, backup)
+    with opened() as lake:
+        for name in "bcdef":
+            write(root, name, 300)
+            lake.sync()
+        (root / "t/b.parquet").unlink()
+        lake.sync()
+    with node("first") as reader:
+        compare(reader, root)
+        for path in store.glob(restored):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for path in backup.glob(restored):
+            shutil.copytree(path, store / path.name) if path.is_dir() else shutil.copy(path, store / path.name)
+        with opened() as lake:
+            for name in "uvwxyz1234":
+                write(root, name, 100)
+                lake.sync()
+        with pytest.raises(StoreError, match="Open the lake again"):
+            reader.sql(COUNTED)
+    with node("first") as reader, node("second") as other:
+        compare(reader, root)
+        compare(other, root)
+    with opened() as lake:  # it goes on as any other
+        lake.sweep(now=True)
+        lake.sync()
+        lake.share()
+        with node("third") as reader:
+            compare(reader, root)
+            assert "counted" in str(reader.explain(COUNTED))
+            write(root, "5", 100)
+            lake.sync()
+            lake.share()
+            compare(reader, root)

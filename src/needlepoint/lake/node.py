@@ -113,7 +113,7 @@ class NodeIndexStores(IndexStores):
             settings.block_bytes,
             settings.keys,
             leaves=leaves,
-            identity=lambda: node.follower.manifest.registry,
+            identity=node.follower.registry_identity,
         )
         self._node = node
 

@@ -2,11 +2,13 @@
 
 What a query reads depends on its text, parameters and views, and on the snapshots of its tables. Where it reads whole
 files, and no choice was made that later runs might make differently, the plan is kept as long as the snapshots are the
-newest. The files are compared with their snapshot before and after each run, as without a kept plan.
+newest, and for two seconds where there are indexes, of which one may not have answered. The files are compared with
+their snapshot before and after each run, as without a kept plan.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 
@@ -20,14 +22,17 @@ from needlepoint.query.sql.plan_facts import PlanFacts
 
 # Of a file in a list that DataFusion has, once for each context.
 FILE_BYTES = 1000
+LONGEST_KEPT = 2.0
+"""Seconds for which a plan over tables with indexes is kept: one that could not be read may be there again."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptPlan:
-    """A plan, and the facts that decide its options."""
+    """A plan, the facts that decide its options, and until when it is kept."""
 
     plan: QueryPlan
     facts: PlanFacts
+    until: float
 
 
 class KeptPlans:
@@ -44,7 +49,7 @@ class KeptPlans:
         found = self._kept.get((frozenset(states), key))
         if found is None or any(found.plan.states[name] is not state for name, state in states.items()):
             return None
-        return found
+        return found if time.monotonic() < found.until else None
 
     def keep(self, key: Hashable, plan: QueryPlan, facts: PlanFacts) -> QueryPlan:
         """The plan as it is kept, with room for frames; as it is, if it cannot be kept."""
@@ -54,7 +59,9 @@ class KeptPlans:
         plan = replace(plan, frames=KeptFrames())
         files = sum(len(scan.scanned) for scan in scans)
         size = plan_bytes(plan.query, plan.views) + FILE_BYTES * files
-        self._kept.put((frozenset(plan.states), key), KeptPlan(plan, facts), size)
+        has_index = any(state.snapshot.indexes for state in plan.states.values())
+        until = time.monotonic() + (LONGEST_KEPT if has_index else float("inf"))
+        self._kept.put((frozenset(plan.states), key), KeptPlan(plan, facts, until), size)
         return plan
 
     def forget(self, table: str) -> None:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from needlepoint.access import each_once
 from needlepoint.errors import FileChanged, NeedlepointError, UsageError
 from needlepoint.indexes.key import encode, rows_by_file
 from needlepoint.objects import is_url
@@ -274,7 +275,7 @@ class PointLookups:
         files, location = snapshot.files, snapshot.table.location
         positions: list[int] = []
         wanted: list[FileRows] = []
-        for file_id, numbers in rows_by_file(np.unique(locations) if len(locations) > 1 else locations).items():
+        for file_id, numbers in rows_by_file(each_once(locations)).items():
             position = state.positions.get(file_id)
             if position is None:
                 continue  # a replaced or removed file

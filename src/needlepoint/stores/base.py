@@ -60,7 +60,7 @@ class KeyStore(Protocol):
     def has_other_runs(self) -> bool:
         """Whether it has runs that the last `refresh` did not name: of a writer that was killed, or those that a
         registry knew before it was restored from a backup. The latter may have entries of other files with the same
-        ids, so entries then say "these rows at most", and decide no counts. False where a store cannot tell."""
+        ids, so entries then say "these rows at most", and decide no counts. Also True where a store cannot tell."""
         ...
 
     def find(self, keys: Sequence[bytes], limit: int) -> Locations | None:

@@ -2,6 +2,9 @@
 
 One process ingests at a time, and briefly, since runs are written outside. Readers are RocksDB secondaries, so any
 number of processes can query at the same time.
+
+A run is marked by a key behind all entries, or, if its range overlaps no other, behind its own: then it is the last key
+of its file. Before files are compacted, such runs are marked behind all entries too. So all runs can be listed.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import os
 import shutil
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -33,6 +37,9 @@ LOCK_PATIENCE = 120.0
 READ_ATTEMPTS = 8
 # Runs overlap in level 0, where each costs a lookup about 0.3 µs for its bloom filter; compacting rewrites all keys.
 RUNS_BEFORE_COMPACTION = 48
+# Stores of format 1 have no mark that says so. Compacted runs were not marked at the end, and cannot all be listed.
+FORMAT = 2
+_FORMAT_MARK = "~format "
 
 
 @functools.cache
@@ -62,8 +69,7 @@ class RocksKeyStore:
 
     def write_run(self, path: Path, entries: Entries, name: str) -> None:
         with self._errors():
-            writer = rocksdict.SstFileWriter(options=self._options())
-            writer.open(str(path))
+            writer = self._sst_writer(path)
             rows = np.ascontiguousarray(entries).view(f"V{entries.shape[1]}").ravel()
             for start in range(0, len(rows), WRITE_CHUNK):
                 # The library takes one key a call; `map` into an empty deque keeps that loop out of bytecode.
@@ -72,20 +78,57 @@ class RocksKeyStore:
             writer[self._mark(name)] = b""
             writer.finish()
 
+    def _sst_writer(self, path: Path) -> rocksdict.SstFileWriter:
+        writer = rocksdict.SstFileWriter(options=self._options())
+        writer.open(str(path))
+        return writer
+
     def _mark(self, run: str) -> bytes:
         """The key that marks a run: longer than an entry, and greater than all entries, or than those of the run."""
         name, _, last = run.partition(IN_ITS_RANGE)
-        return (bytes.fromhex(last) if last else b"\xff" * (self._key_bytes + 8)) + name.encode()
+        return (bytes.fromhex(last) if last else self._end) + name.encode()
+
+    def _mark_at_the_end(self, mark: bytes) -> bytes:
+        """Another mark of a run that is marked in its range."""
+        width = len(self._end)
+        return self._end + mark[width:] + IN_ITS_RANGE.encode() + mark[:width].hex().encode()
+
+    @property
+    def _end(self) -> bytes:
+        """Behind all entries: locations never reach 2^64 - 1."""
+        return b"\xff" * (self._key_bytes + 8)
 
     def ingest(self, runs: Sequence[Path]) -> None:
         options = rocksdict.IngestExternalFileOptions()
         options.set_move_files(True)
         with self._errors(), self._primary() as database:
+            if not database.live_files():
+                self._ingest_marks(database, [self._mark(f"{_FORMAT_MARK}{FORMAT}")])
             for run in runs:
                 database.ingest_external_file([str(run)], options)
                 run.unlink(missing_ok=True)
             if (database.property_int_value("rocksdb.num-files-at-level0") or 0) > RUNS_BEFORE_COMPACTION:
+                in_ranges = [mark for mark in self._last_marks(database) if not mark.startswith(self._end)]
+                self._ingest_marks(database, [self._mark_at_the_end(mark) for mark in in_ranges])
                 database.compact_range(None, None)
+
+    def _ingest_marks(self, database: rocksdict.Rdict, marks: Sequence[bytes]) -> None:
+        if not marks:
+            return
+        file = self._directory / f"{uuid.uuid4().hex}.marks"
+        try:
+            writer = self._sst_writer(file)
+            for mark in sorted(marks):
+                writer[mark] = b""
+            writer.finish()
+            database.ingest_external_file([str(file)])
+        finally:
+            file.unlink(missing_ok=True)
+
+    def _last_marks(self, database: rocksdict.Rdict) -> list[bytes]:
+        """The last keys of files that are marks."""
+        ends: list[bytes] = [file["end_key"] for file in database.live_files()]
+        return [key for key in ends if len(key) > len(self._end)]
 
     @contextmanager
     def _primary(self) -> Iterator[rocksdict.Rdict]:
@@ -102,6 +145,7 @@ class RocksKeyStore:
                 time.sleep(0.02)
         process = os.getpid()
         try:
+            self._refuse_newer(database)
             yield database
         finally:
             if os.getpid() == process:
@@ -123,18 +167,25 @@ class RocksKeyStore:
             self._seen, self._has_others = wanted, None
 
     def has_other_runs(self) -> bool:
-        """By the marks behind all entries. Those of runs whose range overlaps no other are among the entries."""
+        """Also if a version wrote the store whose runs cannot be listed."""
         if self._has_others is None:
             with self._errors():
-                self._has_others = any(run not in self._seen for run in self._runs_at_the_end())
+                listed = self._listed_marks()
+            format = self._mark(f"{_FORMAT_MARK}{FORMAT}")
+            known = {format, *map(self._mark, self._seen)}
+            known |= {self._mark_at_the_end(mark) for mark in known if not mark.startswith(self._end)}
+            self._has_others = format not in listed or not listed <= known
         return self._has_others
 
-    def _runs_at_the_end(self) -> Iterator[str]:
-        end = b"\xff" * (self._key_bytes + 8)
+    def _listed_marks(self) -> set[bytes]:
+        """The marks that can be found without their names."""
+        return {*self._marks_at_the_end(), *self._last_marks(self._open_reader())}
+
+    def _marks_at_the_end(self) -> Iterator[bytes]:
         cursor = self._ordered_cursor()
-        cursor.seek(end)
+        cursor.seek(self._end)
         while cursor.valid():
-            yield cursor.key()[len(end) :].decode()
+            yield cursor.key()
             cursor.next()
         cursor.status()
 
@@ -151,7 +202,7 @@ class RocksKeyStore:
                 else:
                     self._reader.try_catch_up_with_primary()
                 break
-            except IndexDamaged:
+            except StoreError:
                 raise
             except Exception:
                 self._close_reader()
@@ -167,6 +218,18 @@ class RocksKeyStore:
         self._secondary = forks.OwnDirectory()
         self._reader = self._open(rocksdict.AccessType.secondary(self._secondary.name))
         self._seen.clear()
+        self._refuse_newer(self._reader)
+
+    def _refuse_newer(self, database: rocksdict.Rdict) -> None:
+        mark = self._mark(_FORMAT_MARK)
+        cursor = database.iter(self._total_order())
+        cursor.seek(mark)
+        if cursor.valid() and cursor.key().startswith(mark) and int(cursor.key()[len(mark) :]) > FORMAT:
+            raise StoreError(
+                f"the index in {self._directory} has format {cursor.key()[len(mark) :].decode()}; this version of "
+                f"Needlepoint reads format {FORMAT}.",
+                hint="Use the newer version, or rebuild the index with this one.",
+            )
 
     def _close_reader(self) -> None:
         if self._reader is not None:
@@ -204,8 +267,7 @@ class RocksKeyStore:
         return self._locations(found)
 
     def find_range(self, low: bytes, high: bytes, limit: int) -> Locations | None:
-        options = rocksdict.ReadOptions()
-        options.set_total_order_seek(True)
+        options = self._total_order()
         # Locations never reach 2^64 - 1, so this bound, which RocksDB excludes, admits every entry of `high`.
         options.set_iterate_upper_bound(high + b"\xff" * 8)
         found: list[bytes] = []
@@ -238,8 +300,9 @@ class RocksKeyStore:
     def count(self) -> int:
         with self._errors():
             files = self._open_reader().live_files()
-        # RocksDB's own estimate counts twice, in a secondary, what the primary ingests. Each run has a mark, too.
-        return max(0, sum(int(file["num_entries"]) for file in files) - len(self._seen))
+            marks = self._listed_marks().union(map(self._mark, self._seen))
+        # RocksDB's own estimate counts twice, in a secondary, what the primary ingests. Marks are no entries.
+        return max(0, sum(int(file["num_entries"]) for file in files) - len(marks))
 
     def scan(self) -> Iterator[Entries]:
         width = self._key_bytes + 8
@@ -270,9 +333,12 @@ class RocksKeyStore:
 
     def _ordered_cursor(self) -> Any:
         """Over all entries, in their order."""
+        return self._cursor(self._total_order())
+
+    def _total_order(self) -> rocksdict.ReadOptions:
         options = rocksdict.ReadOptions()
         options.set_total_order_seek(True)
-        return self._cursor(options)
+        return options
 
     def _cursor(self, options: rocksdict.ReadOptions) -> Any:
         return self._open_reader().iter(options)

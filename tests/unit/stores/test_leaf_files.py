@@ -18,6 +18,7 @@ from pathlib import Path
 import datafusion
 import duckdb
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -25,8 +26,11 @@ from hypothesis import strategies as st
 from tests.buckets import Bucket, Server, aws_server
 from tests.cases import cases
 
+from needlepoint.access import each_once
 from needlepoint.errors import StoreError
 from needlepoint.indexer import pools
+from needlepoint.indexes.key import encode
+from needlepoint.indexes.leaf_stores import leaf_key_bits
 from needlepoint.stores.base import Entries, IndexDamaged, KeyStore
 from needlepoint.stores.leaf_files import (
     LeafCache,
@@ -878,3 +882,20 @@ def test_a_lookup_imports_nothing(tmp_path: Path) -> None:
         "assert set(sys.modules) == before, set(sys.modules) - before"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("text", "most"), [(False, 7.0), (True, 9.5)])
+def test_bytes_a_key(tmp_path: Path, text: bool, most: float) -> None:
+    """Of numbers of twelve digits, and of texts of eight hexadecimal ones; locations are in any row of any file."""
+    chance = np.random.default_rng(3)
+    count = 1_000_000
+    numbers = each_once(chance.integers(0, 16**8 if text else 10**12, count))
+    rows = chance.integers(0, count, len(numbers)).astype(np.uint64)
+    locations = (rows // 100_000 << np.uint64(32) | rows % 100_000).astype(">u8").view(np.uint8).reshape(-1, 8)
+    column = pa.array([f"{number:08X}" for number in numbers.tolist()]) if text else pa.array(numbers)
+    found = np.concatenate((encode(column), locations), axis=1)
+    width = found.shape[1] - 8
+    store = LeafKeyStore(str(tmp_path / "index"), width, key_bits=leaf_key_bits(width))
+    add(store, tmp_path, found)
+    assert store.size() / len(found) < most

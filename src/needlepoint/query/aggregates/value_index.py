@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from needlepoint.access import Rows
+from needlepoint.access import Rows, each_once
 from needlepoint.errors import NeedlepointError
 from needlepoint.indexes import keeps_entries
 from needlepoint.indexes.distinct import DistinctIndex
@@ -295,7 +295,7 @@ def _locations(facts: FileFacts, index: Index, ranges: list[tuple[int, int]], li
                 parts.append(found)
     except NeedlepointError:
         return None
-    return np.unique(np.concatenate(parts))
+    return each_once(np.concatenate(parts))
 
 
 def of_pages(facts: FileFacts, position: int, unread: Rows, hull: tuple[int, int]) -> tuple[Index, int] | None:

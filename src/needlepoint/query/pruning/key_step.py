@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from needlepoint.access import AccessPlan, RowsByFile
+from needlepoint.access import AccessPlan, RowsByFile, each_once
 from needlepoint.errors import NeedlepointError
 from needlepoint.indexes import keeps_entries
 from needlepoint.indexes.key import key_bytes, keys_of, range_of, split_locations
@@ -123,7 +123,7 @@ class _KeySearch:
 
     def _either(self, found: Sequence[_KeyRows]) -> _KeyRows:
         covered = np.logical_and.reduce([each.covered for each in found])
-        return _KeyRows(np.unique(np.concatenate([each.locations for each in found])), covered)
+        return _KeyRows(each_once(np.concatenate([each.locations for each in found])), covered)
 
     def _ask(self, index: Index, leaf: _Lookup) -> _KeyRows | None:
         type = self._context.snapshot.table.schema.field(index.column).type
@@ -147,7 +147,7 @@ class _KeySearch:
         if missing:
             note += f"; {count(missing, 'file')} not indexed yet {'is' if missing == 1 else 'are'} scanned"
         self._report(index, True, note)
-        return _KeyRows(np.unique(locations), covered)
+        return _KeyRows(each_once(locations), covered)
 
     def _locations(self, index: Index, leaf: _Lookup, type: pa.DataType) -> Locations | None:
         store, limit = self._context.stores(index), self._context.range_limit

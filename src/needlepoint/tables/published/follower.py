@@ -27,6 +27,7 @@ from needlepoint.tables.locks import TableLocks
 from needlepoint.tables.published import copies
 from needlepoint.tables.published.manifest import RegistryCheckpoint, RegistryDelta, RegistryManifest
 from needlepoint.tables.published.place import PublishedPlace
+from needlepoint.tables.published.store_state import identity_of
 from needlepoint.tables.registry.databases.schema import FORMAT
 
 # What other processes may be about to use stays in the cache.
@@ -72,6 +73,10 @@ class Follower:
     def sequence(self) -> int:
         """Of the copy."""
         return copies.sequence_of(self._connection)
+
+    def registry_identity(self) -> str:
+        """The id by which key stores know the registry."""
+        return identity_of(self.manifest.registry)
 
     def follow(self, *, at_once: bool = False) -> None:
         """Bring the copy up to date, if that was not done in the last `refresh` seconds, or with `at_once`. Threads

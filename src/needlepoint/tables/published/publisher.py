@@ -35,7 +35,7 @@ from needlepoint.tables.published.manifest import (
     Retired,
 )
 from needlepoint.tables.published.place import MANIFEST, PublishedPlace, is_refusal
-from needlepoint.tables.published.store_state import STATE, StoreState
+from needlepoint.tables.published.store_state import StoreState, identity_of
 from needlepoint.tables.registry.registry import Registry
 
 # Changes within this many seconds are published together.
@@ -96,7 +96,10 @@ class Publisher:
         self._delay = DELAY
         self._problem, self._is_foreign = "", False
         self._warned = ""
-        self._last = StoreState.read(store, registry.identity())
+        self._last = last = StoreState.read(store, registry.identity())
+        self._opened, self._first = time.time(), registry.sequence()
+        if self._first < last.sequence:
+            self._last = StoreState.after(store, last.registry, last.sequence, last.published_at)
         forks.own(self)
         if self._is_behind():
             self.changed()
@@ -217,6 +220,9 @@ class Publisher:
                     time.sleep(min(1.0, 0.02 * attempt))
                 before, known = self._manifest()
                 if known is not None:
+                    if self._is_restored(known):
+                        at = known.published_at
+                        self._last = StoreState.after(self._store, known.registry, known.sequence, at)
                     self._check_owner(known)
                     if not whole and self._is_current(known):
                         self._note(known)
@@ -281,18 +287,24 @@ class Publisher:
             return False
         return self._registry.sequence() != max(1, self._last.sequence)
 
+    def _is_restored(self, known: RegistryManifest) -> bool:
+        """Whether the registry is a backup from before this state was published. A delta from that would mix both, also
+        when the sequence number of the restored one is larger by now."""
+        if known.registry != self._last.registry:
+            return False
+        was_there = max(self._first, self._last.sequence)
+        is_of_before = known.sequence > was_there and known.published_at < self._opened
+        return is_of_before or known.sequence > self._registry.sequence()
+
     def _check_owner(self, known: RegistryManifest) -> None:
-        if known.registry == self._last.registry:
-            if known.sequence > self._registry.sequence():
-                raise AnotherRegistry(
-                    f"a later state of the registry in {self._store} is published in {self.place.base} than it has.",
-                    hint=f"Was it restored? Remove {STATE} from it, and set NEEDLE_SHARED=on to publish it.",
-                )
-        elif not self._takes_over:
-            raise AnotherRegistry(
-                f"another registry than that in {self._store} is published in {self.place.base}.",
-                hint="Set NEEDLE_SHARED=off to leave it, or NEEDLE_SHARED=on to publish this one in its place.",
-            )
+        if known.registry == self._last.registry or self._takes_over:
+            return
+        is_own = identity_of(known.registry) == identity_of(self._last.registry)
+        what = "a state of before the restore of the registry" if is_own else "another registry than that"
+        raise AnotherRegistry(
+            f"{what} in {self._store} is published in {self.place.base}.",
+            hint="Set NEEDLE_SHARED=off to leave it, or NEEDLE_SHARED=on to publish this one in its place.",
+        )
 
     def _is_current(self, known: RegistryManifest) -> bool:
         return known.registry == self._last.registry and known.sequence == self._registry.sequence()

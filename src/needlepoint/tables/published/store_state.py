@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import uuid
@@ -10,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 STATE = "published.json"
+_RESTORED = "~"  # between the id of a registry and what tells it from itself before it was restored
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,15 @@ class StoreState:
                 path.unlink(missing_ok=True)  # as after a power cut: it is another registry for readers
         return cls(uuid.uuid4().hex, 0, 0.0)
 
+    @classmethod
+    def after(cls, store: Path, registry: str, sequence: int, published_at: float) -> StoreState:
+        """Of a registry that was restored from a backup, after this state was published: for readers it is another one,
+        under an id that all processes find."""
+        state = hashlib.blake2s(f"{registry} {sequence} {published_at}".encode(), digest_size=8).hexdigest()
+        made = cls(f"{identity_of(registry)}{_RESTORED}{state}", 0, 0.0)
+        made.write(store)
+        return made
+
     @staticmethod
     def forget_others(store: Path, identity: str) -> None:
         """Of a store whose registry was replaced by one of this identity: what it published was another one."""
@@ -65,3 +76,12 @@ class StoreState:
 
     def _text(self) -> str:
         return json.dumps(asdict(self))
+
+
+def identity_of(registry: str) -> str:
+    """The id by which key stores know a registry that is published under this one.
+
+    >>> identity_of("0123456789abcdef~fedcba9876543210")
+    '0123456789abcdef'
+    """
+    return registry.partition(_RESTORED)[0]

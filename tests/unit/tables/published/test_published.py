@@ -350,7 +350,7 @@ def test_a_restored_registry_is_refused(lake: Lake) -> None:
     lake.publisher.publish()
     with sqlite3.connect(lake.store / "registry.db") as connection:
         connection.execute("UPDATE sequence SET value = 1")
-    with pytest.raises(StoreError, match="a later state"):
+    with pytest.raises(StoreError, match="before the restore"):
         lake.another().publish()
 
 
