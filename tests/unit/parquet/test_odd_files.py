@@ -18,7 +18,7 @@ from needlepoint.objects.local import LocalFile
 from needlepoint.parquet.card.card import FileCard
 from needlepoint.parquet.card.describe import build_card
 from needlepoint.parquet.format.footer import max_levels, read_footer
-from needlepoint.parquet.read import page_reader
+from needlepoint.parquet.read import page_decoder
 from needlepoint.parquet.read.page_reader import read_rows
 
 
@@ -101,7 +101,7 @@ def test_what_is_not_understood_by_page_is_read_whole(tmp_path: Path, monkeypatc
     def refuse(*_: object, **__: object) -> bytes:
         raise pa.ArrowInvalid("not understood")
 
-    monkeypatch.setattr(page_reader, "assemble", refuse)
+    monkeypatch.setattr(page_decoder, "assemble", refuse)
     for rows in (numbers(7), numbers(299, 300, 950), np.arange(0, 1000, 3)):
         columns = ["string", "id", "dictionary", "uuid", "string_view"]
         found, stats = read_rows(path, card, columns, rows)

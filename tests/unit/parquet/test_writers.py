@@ -20,7 +20,7 @@ from needlepoint.parquet.format.page_index import OffsetIndex
 from needlepoint.parquet.format.thrift import ThriftError
 from needlepoint.parquet.read import dictionaries, page_reader
 from needlepoint.parquet.read.caches import Caches
-from needlepoint.parquet.read.page_reader import ReadStats
+from needlepoint.parquet.read.wanted_rows import ReadStats
 from needlepoint.parquet.write.embed import Payload, embed, remove
 from needlepoint.parquet.write.retrofit import retrofit
 

@@ -1,8 +1,11 @@
 """Read single rows of a file.
 
-page_plan           which pages hold the wanted rows
-joint_pages         the same for many local files at once
-page_reader         fetch them and let pyarrow decode a small file made of them
+page_reader         the wanted rows of files: what is fetched together and decoded together
+wanted_rows         the rows that are wanted of a file, and what reading them took
+page_plan           which pages hold them
+page_request        the bytes to fetch for them
+joint_pages         both for many local files at once
+page_decoder        pyarrow decodes a small file made of the pages
 assembly            that small file
 unpacked_pages      that file for many pages of zstd, which are unpacked in one call
 arrow_reader        pyarrow's reader: the only user of its private API

@@ -27,7 +27,8 @@ from needlepoint.parquet.read import dictionaries, page_reader
 from needlepoint.parquet.read.caches import LARGEST_KEPT_PAGE, ByteCache, Caches
 from needlepoint.parquet.read.dictionary_indices import pick, ranks
 from needlepoint.parquet.read.page_plan import CachedCard
-from needlepoint.parquet.read.page_reader import FileRows, read_files, read_rows
+from needlepoint.parquet.read.page_reader import read_files, read_rows
+from needlepoint.parquet.read.wanted_rows import FileRows, ReadStats
 
 ROWS = 60_000
 
@@ -94,7 +95,7 @@ def test_another_row_does_not_read_the_dictionary(path: str, caches: Caches) -> 
 @pytest.mark.covering
 @pytest.mark.parametrize("count", [1, 2, 4, 5, 20, 40, 500])
 def test_any_rows(path: str, table: pa.Table, caches: Caches, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def only_one(stats: list[page_reader.ReadStats]) -> page_reader.ReadStats:
+    def only_one(stats: list[ReadStats]) -> ReadStats:
         (found,) = stats
         return found
 

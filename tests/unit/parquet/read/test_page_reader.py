@@ -21,7 +21,9 @@ from needlepoint.parquet.card.describe import build_card
 from needlepoint.parquet.format.thrift import zigzag
 from needlepoint.parquet.read import page_reader
 from needlepoint.parquet.read.page_plan import CachedCard
-from needlepoint.parquet.read.page_reader import NOTHING_READ, FileRows, foresee_rows, read_files, read_rows
+from needlepoint.parquet.read.page_reader import read_files, read_rows
+from needlepoint.parquet.read.page_request import foresee_rows
+from needlepoint.parquet.read.wanted_rows import NOTHING_READ, FileRows
 
 Lake = Callable[[str], str]
 

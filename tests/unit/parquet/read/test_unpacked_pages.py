@@ -17,11 +17,12 @@ from needlepoint.errors import NotParquet
 from needlepoint.parquet import describe
 from needlepoint.parquet.format.page_headers import parse_header
 from needlepoint.parquet.format.thrift import I32, I64, spans, zigzag
-from needlepoint.parquet.read import page_reader
+from needlepoint.parquet.read import page_decoder
 from needlepoint.parquet.read.caches import Caches
 from needlepoint.parquet.read.page_plan import CachedCard
-from needlepoint.parquet.read.page_reader import FileRows, read_files
+from needlepoint.parquet.read.page_reader import read_files
 from needlepoint.parquet.read.unpacked_pages import FEWEST_PAGES
+from needlepoint.parquet.read.wanted_rows import FileRows
 
 ROWS = 1000
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -86,14 +87,14 @@ def read(paths: list[str], columns: list[str], rows: np.ndarray) -> pa.Table:
 def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether the pages of each column were unpacked together."""
     seen: list[bool] = []
-    original = page_reader.unpacked_file
+    original = page_decoder.unpacked_file
 
     def counted(*arguments: Any) -> bytes | None:
         file = original(*arguments)
         seen.append(file is not None)
         return file
 
-    monkeypatch.setattr(page_reader, "unpacked_file", counted)
+    monkeypatch.setattr(page_decoder, "unpacked_file", counted)
     return seen
 
 
