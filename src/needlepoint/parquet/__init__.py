@@ -16,7 +16,7 @@ from needlepoint.parquet.card.describe import FileDescription, build_card, descr
 from needlepoint.parquet.read.caches import ByteCache, Caches
 from needlepoint.parquet.read.filter_reader import KnownFilters, has_filters, probe
 from needlepoint.parquet.read.page_plan import CachedCard
-from needlepoint.parquet.read.page_reader import PAGES_FOR_A_THREAD, read_files
+from needlepoint.parquet.read.page_reader import PAGES_FOR_A_THREAD, read_files, reads_jointly
 from needlepoint.parquet.read.page_request import foresee_dictionaries, foresee_rows
 from needlepoint.parquet.read.utf8 import check_file_texts, holds_text
 from needlepoint.parquet.read.wanted_rows import FileRows, ReadStats
@@ -43,4 +43,5 @@ __all__ = [
     "holds_text",
     "probe",
     "read_files",
+    "reads_jointly",
 ]

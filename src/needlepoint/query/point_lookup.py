@@ -31,7 +31,7 @@ from needlepoint.access import each_once
 from needlepoint.errors import FileChanged, NeedlepointError, UsageError
 from needlepoint.indexes.key import encode, rows_by_file
 from needlepoint.objects import is_url
-from needlepoint.parquet import Caches, FileRows, ReadStats, read_files
+from needlepoint.parquet import Caches, FileRows, ReadStats, read_files, reads_jointly
 from needlepoint.predicate import And, Compare, In, Leaf, Ordinal, Predicate, leaves
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.report.explain import Report
@@ -291,7 +291,9 @@ class PointLookups:
         """Whether reading pages takes less time than starting a scan of the files, however little that reads."""
         costs = self._engine.costs.of(location)
         rows = np.array([len(each.rows) for each in wanted])
-        pages = FileSizes.of([each.cached for each in wanted], names).by_pages(rows, rows)
+        pages = FileSizes.of([each.cached for each in wanted], names).by_pages(
+            rows, rows, reads_jointly(int(rows.sum()), self._engine.caches)
+        )
         scan = costs.plan + costs.scan + shared(len(wanted) * costs.scan_file, len(wanted))
         return bool(pages.seconds(costs).sum() <= scan)
 

@@ -229,13 +229,16 @@ class _PendingRead:
 def _joined(wanted: Sequence[FileRows], columns: tuple[str, ...], caches: Caches | None) -> list[str]:
     """The columns whose pages in these files are read as those of one file: flat, with one codec and no dictionaries.
     Not of objects, whose pages are kept, and not without caches: such a read is a repeated one, file by file."""
-    if caches is None or caches.local_pages or is_url(wanted[0].path):
-        return []
-    if sum(len(each.rows) for each in wanted) < FEWEST_JOINED:
+    if is_url(wanted[0].path) or not reads_jointly(sum(len(each.rows) for each in wanted), caches):
         return []
     files = [each.cached.plan(columns).fields for each in wanted]
     codecs_of = {name: {fields[name].codec for fields in files} for name in files[0]}
     return [name for name, found in codecs_of.items() if len(found) == 1 and None not in found]
+
+
+def reads_jointly(rows: int, caches: Caches | None) -> bool:
+    """Whether so many rows of local files are read together, where their columns allow it."""
+    return caches is not None and not caches.local_pages and rows >= FEWEST_JOINED
 
 
 def _both(one: ReadStats, other: ReadStats) -> ReadStats:

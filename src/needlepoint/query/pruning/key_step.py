@@ -14,6 +14,7 @@ from needlepoint.access import AccessPlan, RowsByFile, each_once
 from needlepoint.errors import NeedlepointError
 from needlepoint.indexes import keeps_entries
 from needlepoint.indexes.key import key_bytes, keys_of, range_of, split_locations
+from needlepoint.objects import is_url
 from needlepoint.predicate import Compare, Condition, In, IsNull, Ordinal, Predicate, StartsWith, fold, leaves
 from needlepoint.printable import count
 from needlepoint.query.pruning.context import PruningContext
@@ -194,10 +195,10 @@ class _KeySearch:
         bytes_touched = size * touched // pages
         costs, files = context.costs, min(values, len(snapshot.files))
         decoded = int(context.state.file_rows.sum()) * all_columns * touched // pages
-        codec, texts = self._codec_and_texts()
-        read = Estimate(touched, touched, bytes_touched, decoded, decoded * texts, codec)
+        codec, texts, joint = self._file_like_others()
+        read = Estimate(touched, touched, bytes_touched, decoded, decoded * texts, codec, joint)
         asking = values * costs.key * (ENTRY_OF_RANGE if is_range else 1)
-        by_index = asking + costs.in_parallel(read.seconds(costs) + files * costs.file, touched)
+        by_index = asking + costs.in_parallel(read.seconds(costs) + files * read.file_seconds(costs), touched)
         # A scan reads one column whole, and of the others only the pages with matching rows.
         rows, others = int(context.state.file_rows.sum()), (columns - 1) / columns
         scanned = Estimate(
@@ -215,14 +216,15 @@ class _KeySearch:
         # If the index takes little, the rows that it names decide.
         return asking > LITTLE * by_scan and by_index > by_scan
 
-    def _codec_and_texts(self) -> tuple[int, float]:
-        """The codec of a file, and which part of the columns are texts."""
+    def _file_like_others(self) -> tuple[int, float, bool]:
+        """The codec of a file, which part of the columns are texts, and whether it is read together with others."""
         context = self._context
         cached = next((each for file in context.snapshot.files if (each := context.cards.cached(file))), None)
         if cached is None:
-            return ZSTD, 0.5
+            return ZSTD, 0.5, False
         size = cached.sizes(tuple(sorted(name for name in context.columns if cached.card.has(name))))
-        return size.codec, size.texts / max(1, size.leaves)
+        is_joint = not (size.dictionaries or is_url(context.snapshot.table.location))
+        return size.codec, size.texts / max(1, size.leaves), is_joint
 
     def _expected_rows(self, leaf: _Lookup) -> float:
         """How many rows a range matches, by the bounds of files: the values of a file are assumed to be evenly

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from needlepoint.access import SCANNED, Rows, RowsByFile
-from needlepoint.parquet import CachedCard, Caches, foresee_dictionaries
+from needlepoint.parquet import CachedCard, Caches, foresee_dictionaries, reads_jointly
 from needlepoint.predicate import leaves
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.scan.cost_model import Estimate, FileSizes, Mask, NativeFilter, row_groups_of, scan_seconds
@@ -120,7 +120,7 @@ class _Weighed:
         """None if so little is read that weighing would take as long."""
         costs, columns = scan.costs, scan.stored_columns()
         sizes = FileSizes.of(cards, columns)
-        pages = sizes.by_pages(rows.counts, rows.ranges)
+        pages = sizes.by_pages(rows.counts, rows.ranges, not scan.remote and reads_jointly(rows.count, caches))
         by_page = pages.seconds(costs)
         share = costs.in_parallel(1.0, round(float(pages.pages.sum())))
         # The first native scan has a fixed cost, which is already paid if another file must be scanned anyway.
@@ -152,7 +152,7 @@ class _Weighed:
                 if kept < seconds[number]:
                     seconds[number], is_wider[number] = kept, False
         # For the other columns, the file is opened again.
-        seconds = (seconds + np.where(inexact, costs.file, 0.0)) * share
+        seconds = (seconds + np.where(inexact, pages.file_seconds(costs), 0.0)) * share
         wider = {int(rows.positions[number]): of_groups.rows(number) for number in np.flatnonzero(is_wider).tolist()}
         return cls(rows.positions, seconds, wider, by_scan, base)
 

@@ -33,7 +33,8 @@ Mask = npt.NDArray[np.bool_]
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """The work of reading some rows of some columns of a file, or of several. `texts` are those of the `values` that
-    have no fixed size; entries of dictionaries count as values. `codec` is Parquet's number."""
+    have no fixed size; entries of dictionaries count as values. `codec` is Parquet's number. Files that are `joint` are
+    read together."""
 
     pages: Numbers
     requests: Numbers
@@ -41,12 +42,19 @@ class Estimate:
     values: Numbers
     texts: Numbers = 0.0
     codec: Numbers = 0
+    joint: Numbers = False
 
     def seconds(self, costs: Costs) -> Numbers:
         """By page."""
         page, byte = _by_codec(costs.page_of, self.codec), _by_codec(costs.byte_of, self.codec)
+        if np.any(self.joint):
+            page = np.where(self.joint, _by_codec(costs.joint_page_of, self.codec), page)
         decoding = self.pages * page + self.values * costs.value + self.texts * costs.text
-        return costs.file + self.requests * costs.request + decoding + self.bytes * byte
+        return self.file_seconds(costs) + self.requests * costs.request + decoding + self.bytes * byte
+
+    def file_seconds(self, costs: Costs) -> Numbers:
+        """What reading a file takes before its pages."""
+        return np.where(self.joint, costs.joint_file, costs.file) if np.any(self.joint) else costs.file
 
     def scan_seconds(self, costs: Costs) -> Numbers:
         """By DataFusion."""
@@ -62,6 +70,7 @@ class Estimate:
             self.values + other.values,
             self.texts + other.texts,
             np.where(self.codec == 0, other.codec, self.codec),
+            np.logical_and(self.joint, other.joint),
         )
 
     def where(self, chosen: Mask, other: Estimate) -> Estimate:
@@ -105,9 +114,10 @@ class FileSizes:
         *sums, codec, indexed = lines.T
         return cls(*np.array(sums, np.float64), codec=codec, indexed=indexed > 0)
 
-    def by_pages(self, rows: Numbers, ranges: Numbers) -> Estimate:
+    def by_pages(self, rows: Numbers, ranges: Numbers, jointly: bool = False) -> Estimate:
         """The estimate for so many rows in so many ranges anywhere in each file. It assumes pages of equal size, so it
-        takes only a few sums."""
+        takes only a few sums. Where the files are read `jointly`, those are whose columns have one leaf and no
+        dictionary."""
         leaves = np.maximum(self.leaves, 1)
         per_column = np.maximum(self.pages, 1) / leaves
         # Each range starts inside a page and covers its share of the others; no page is read twice.
@@ -125,6 +135,7 @@ class FileSizes:
             self.num_rows * self.leaves * read + opened / ENTRY_BYTES,
             self.num_rows * self.texts * read + opened_texts / ENTRY_BYTES,
             self.codec,
+            (self.dictionaries == 0) & (self.leaves == self.columns) if jointly else False,
         )
 
     def whole(self, share: Numbers = 1.0, more_values: Numbers = 0.0) -> Estimate:

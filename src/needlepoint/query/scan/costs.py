@@ -57,7 +57,8 @@ class Costs:
 
     Page reads    per file, request, page, byte and decoded value; a `text` takes so much more than a number.
                   `skimmed_byte`: of pages of which only some values are decoded. `key`: a lookup in a key index.
-                  Codecs add to a page and to a byte.
+                  Codecs add to a page and to a byte. `joint_file`, `joint_zstd_page`: where pages of many files
+                  are read and unpacked together.
     Native scans  per scan, file, page, byte and decoded value (`scan_cell`; a text takes `scan_text` more), and per
                   value of an IN (`scan_value`, and for each file `scan_list`). Codecs add to a byte: DataFusion has
                   other libraries for them than pyarrow. `plan`: what DataFusion takes for a query that can do without
@@ -73,6 +74,8 @@ class Costs:
     text: float = 18e-9
     skimmed_byte: float = 2.5e-9
     key: float = 6e-6
+    joint_file: float = 45e-6
+    joint_zstd_page: float = 2e-6
     zstd_page: float = 10e-6
     zstd_byte: float = 3.2e-9
     snappy_page: float = 1e-6
@@ -100,6 +103,10 @@ class Costs:
     def page_of(self, codec: int) -> float:
         """A page of this codec that is read alone."""
         return self.page + (getattr(self, f"{CODECS_BY_NUMBER[codec]}_page") if codec in CODECS_BY_NUMBER else 0.0)
+
+    def joint_page_of(self, codec: int) -> float:
+        """One of many pages of this codec that are unpacked together."""
+        return self.page + self.joint_zstd_page if codec == ZSTD else self.page_of(codec)
 
     def byte_of(self, codec: int) -> float:
         """A byte of a page of this codec."""

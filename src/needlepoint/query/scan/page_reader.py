@@ -31,6 +31,7 @@ from needlepoint.parquet import (
     foresee_rows,
     holds_text,
     read_files,
+    reads_jointly,
 )
 from needlepoint.parquet.format import int96
 from needlepoint.query.cache.card_cache import CardSource
@@ -68,7 +69,8 @@ def read_pages(
     described = [cached for cached in found if cached is not None]
     if len(described) < len(files):
         raise FileChanged(scan.path(files[found.index(None)]), "lost its card")
-    firsts = _read_first(scan, described, columns)
+    jointly = not scan.remote and reads_jointly(rows.count, caches)
+    firsts = _read_first(scan, described, columns, jointly)
     for file, cached, first, numbers in zip(files, described, firsts, rows.numbers(), strict=True):
         version = held.get(file.path) if held else None
         wanted = FileRows(scan.path(file), cached, numbers, None if version is None else version.open)
@@ -85,7 +87,9 @@ def read_pages(
     return PageRead(read, ScanMetrics(tuple(reader.reads), reader.files_sifted, matched))
 
 
-def _read_first(scan: ScanPlan, cards: Sequence[CachedCard], columns: tuple[str, ...]) -> list[tuple[str, ...]]:
+def _read_first(
+    scan: ScanPlan, cards: Sequence[CachedCard], columns: tuple[str, ...], jointly: bool
+) -> list[tuple[str, ...]]:
     """For each file of which some rows are read, the columns that are read first to rule rows out; none where that
     takes longer."""
     nothing: tuple[str, ...] = ()
@@ -97,13 +101,14 @@ def _read_first(scan: ScanPlan, cards: Sequence[CachedCard], columns: tuple[str,
         return [nothing] * len(cards)
     rows, costs = scan.access.rows, scan.costs
     rest = FileSizes.of(cards, [name for name in columns if name not in decisive])
-    every = rest.by_pages(rows.counts, rows.ranges)
+    every = rest.by_pages(rows.counts, rows.ranges, jointly)
     avoided = every.pages - rest.columns
     few = rows.counts < CLUSTERED_SHARE * rest.num_rows
     avoided = np.where(few, np.minimum(avoided, rest.columns * rows.ranges), avoided)
-    saved = avoided / np.maximum(1, every.pages) * (every.seconds(costs) - costs.file)
+    of_file = every.file_seconds(costs)
+    saved = avoided / np.maximum(1, every.pages) * (every.seconds(costs) - of_file)
     # Late materialization reads the file twice.
-    is_worth = (rest.columns == 0) | (saved >= costs.file + costs.request)
+    is_worth = (rest.columns == 0) | (saved >= of_file + costs.request)
     is_worth &= np.isin(rows.positions, list(scan.access.inexact))
     first = tuple(name for name in columns if name in decisive)
     return [each.present(first) if worth else nothing for each, worth in zip(cards, is_worth.tolist(), strict=True)]
