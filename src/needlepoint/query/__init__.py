@@ -3,6 +3,7 @@
 engine        runs a query, step by step
 attempt       the ways in which a query is tried
 query_plans   from SQL to planned scans
+scan_planner  what to read of a table, and how
 kept_plans    planned scans of queries that run again over the same files
 known_names   the tables and views that a query can name
 execution     one run of a planned query

@@ -36,30 +36,26 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
-from needlepoint.access import AccessPlan, Rows
 from needlepoint.errors import FileChanged, NeedlepointError, SqlError, UnknownName
 from needlepoint.parquet import Caches
-from needlepoint.predicate import And, Constant, In, Predicate, leaves
 from needlepoint.query.attempt import Attempt, CannotSkip, EngineFault
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.cache.index_cache import IndexCache, words_of
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.known_names import KnownNames, visible_tables
 from needlepoint.query.point_lookup import PointLookup, PointLookups, recognise
-from needlepoint.query.pruning.result import PruningResult
 from needlepoint.query.report.explain import Report
 from needlepoint.query.report.query_history import QueryHistory
 from needlepoint.query.result import Result
 from needlepoint.query.row_stream import NO_END, ROOM
 from needlepoint.query.running import Limits, OutOfMemory, RunningQueries, RunningQuery
 from needlepoint.query.scan.costs import costs_of
-from needlepoint.query.scan.held_files import QueryRetries, hold
+from needlepoint.query.scan.held_files import QueryRetries
 from needlepoint.query.scan.scan_plan import WORTH_SECONDS, ScanMetrics, ScanPlan
 from needlepoint.query.sql.parameters import check_parameters
-from needlepoint.query.sql.request import Request, everything
+from needlepoint.query.sql.request import everything
 from needlepoint.query.timed_choice import TimedChoice
 from needlepoint.settings import Settings
 from needlepoint.stores import KeyStore
@@ -77,9 +73,7 @@ if TYPE_CHECKING:
     from needlepoint.query.execution import QueryPlan
     from needlepoint.query.query_plans import QueryPlans
     from needlepoint.query.ranked_search import RankedSearches
-
-_ALL = Constant(True)
-_NO_ROWS: Mapping[int, Rows] = {}
+    from needlepoint.query.scan_planner import ScanPlanner
 
 # A table is narrowed by the keys of another one if it has at least this many times more rows: an index must be much
 # faster than a scan. Of a table with fewer rows, ORDER BY with LIMIT reads all at once.
@@ -124,6 +118,13 @@ class Engine:
         self._states: dict[str, TableState] = {}
         self._fresh_stores: dict[int, tuple[int, weakref.ref[KeyStore]]] = {}
         self.lookups = PointLookups(self, settings.access, settings.range_limit)
+
+    @cached_property
+    def scan_planner(self) -> ScanPlanner:
+        """Imported with the first lookup whose rows no key index names."""
+        from needlepoint.query.scan_planner import ScanPlanner
+
+        return ScanPlanner(self, self._settings.access, self._settings.range_limit)
 
     # What runs SQL. It is imported with the first query that is no point lookup.
 
@@ -449,81 +450,6 @@ class Engine:
             self._states.pop(table, None)
             return None
 
-    def plan_scan(
-        self,
-        state: TableState,
-        request: Request,
-        use_indexes: bool | str = True,
-        pushdown: bool = True,
-        positions: Sequence[int] | None = None,
-        joined: Predicate = _ALL,
-        also: Mapping[int, Rows] = _NO_ROWS,
-        is_lookup: bool = False,
-        access: str = "",
-    ) -> ScanPlan:
-        """Plan what to read of a table, or of some of its files. `pushdown`: DataFusion filters while it scans. A join
-        makes the rows superfluous that the predicate `joined` excludes. Of the files `also`, only these rows are
-        read. A lookup (`is_lookup`) is answered without DataFusion, if no file is scanned. `access` overrides the
-        setting."""
-        from needlepoint.query.pruning.context import PruningContext
-        from needlepoint.query.pruning.steps import prune
-
-        snapshot = state.snapshot
-        predicate = request.predicate if joined is _ALL else And((request.predicate, joined))
-        only = use_indexes if isinstance(use_indexes, str) else None
-        access = access or (self._settings.access if only is None else "pages")
-        costs = self.costs.of(snapshot.table.location)
-        if joined is not _ALL:
-            costs = replace(costs, scan_value=0.0, scan_list=0.0)  # a join finds the keys in a hash table
-        if is_lookup:
-            costs = replace(costs, scan=costs.scan + costs.plan)  # without a scan it needs no DataFusion
-        whole = AccessPlan.scan_all(len(snapshot.files))
-        if positions is not None:
-            whole = whole.without(~np.isin(np.arange(len(snapshot.files)), positions))
-        context = PruningContext(
-            state,
-            predicate,
-            request.columns,
-            costs,
-            lambda index: self.key_store(index, snapshot),
-            self.cards,
-            self.file_indexes,
-            self._settings.range_limit,
-            access == "pages",
-            only,
-            request.limit,
-        )
-        pruning = prune(whole, context) if use_indexes else PruningResult(whole)
-        unprunable = request.unprunable | (request.columns & snapshot.table.mixed)
-        scan = ScanPlan(
-            snapshot,
-            request.columns,
-            request.predicate,
-            pruning.access.also(also),
-            costs,
-            unprunable,
-            request.zeros,
-            constants=request.together.isdisjoint(snapshot.table.partitions),
-            pruning=pruning,
-            limit=request.limit,
-        )
-        return self.with_access(scan, predicate, pushdown, access)
-
-    def with_access(self, scan: ScanPlan, predicate: Predicate, pushdown: bool = True, access: str = "") -> ScanPlan:
-        """The plan with how each file is read."""
-        from needlepoint.query.datafusion.filter_choice import first_choice
-        from needlepoint.query.scan.access_choice import choose_access
-        from needlepoint.query.scan.cost_model import NativeFilter, row_seconds
-
-        asked = frozenset(leaf.column for leaf in leaves(predicate)) - scan.unprunable
-        conditions = list(leaves(scan.predicate))
-        values = max((len(leaf.values) for leaf in conditions if isinstance(leaf, In)), default=0)
-        late = first_choice([scan], joins=predicate is not scan.predicate)
-        native = NativeFilter(pushdown, asked, values, late, row_seconds(conditions, scan.costs))
-        return hold(
-            choose_access(scan, self.cards, native, access or self._settings.access, self.caches, self.accesses)
-        )
-
     def key_store(self, index: Index, snapshot: Snapshot) -> KeyStore:
         """The store of a key index, with at least the entries that the snapshot relies on."""
         sequence, known = self._fresh_stores.get(index.id, (None, None))
@@ -602,7 +528,7 @@ class Engine:
         from needlepoint.query.scan.table_provider import as_frame
         from needlepoint.query.sql.statements import quoted
 
-        scan = self.plan_scan(state, everything([column]), use_indexes=False, positions=positions)
+        scan = self.scan_planner.plan(state, everything([column]), use_indexes=False, positions=positions)
         # It has no predicate, so it needs none of what a query is retried without.
         found = as_frame(scan, None, self.natives, self._contexts(session_options([scan], attempt=Attempt.PLAIN)))
         try:

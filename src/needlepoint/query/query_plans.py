@@ -121,7 +121,7 @@ class QueryPlans:
             hidden = state.misleading & request.columns if logical.facts.own_filters else ()
             asked = request.hiding(hidden, state.zeros(logical.zeros))
             whole, parts = (None, _NO_ROWS) if counted is None else counted.to_read()
-            scan = engine.plan_scan(state, asked, use_indexes, attempt is Attempt.FIRST, whole, joined, parts)
+            scan = engine.scan_planner.plan(state, asked, use_indexes, attempt is Attempt.FIRST, whole, joined, parts)
             # A held version of a file is not the one that the state describes.
             may_know = attempt is Attempt.FIRST and not scan.held
             compared = logical.compared & asked.columns if may_know else ()
@@ -136,7 +136,7 @@ class QueryPlans:
         scans = found.scans
         # A table that is named and not scanned costs nothing if it is complete, and is wrong if it is not.
         unscanned = tuple(
-            engine.plan_scan(state, everything(state.types), use_indexes=False)
+            engine.scan_planner.plan(state, everything(state.types), use_indexes=False)
             for name, state in states.items()
             if name not in logical.requests
         )
@@ -226,7 +226,7 @@ class QueryPlans:
         if isinstance(top, RankedRows):
             for scan in ranked_rows.scans(top, plan.scans[top.table], state, self._engine, attempts, least_rows):
                 # The cost model does not know what scores cost: a scan computes one for each row.
-                scan = self._engine.with_access(scan, predicate, attempt is Attempt.FIRST, "pages")
+                scan = self._engine.scan_planner.with_access(scan, predicate, attempt is Attempt.FIRST, "pages")
                 if 2 * scan.access.count(state.file_rows) < rows:
                     options = session_options([scan], logical.facts, attempt)
                     yield replace(plan, scans={top.table: scan}, options=options, shape="")

@@ -311,9 +311,9 @@ class RankedSearches:
     def _scan(self, search: RankedSearch, state: TableState) -> ScanPlan:
         """The plan that the report shows."""
         request = Request(search.read_columns | {search.column}, search.predicate)
-        scan = self._engine.plan_scan(state, request)
+        scan = self._engine.scan_planner.plan(state, request)
         for narrowed in ranked_rows.scans(search.top, scan, state, self._engine, Attempts.of(search.top), 0):
-            return self._engine.with_access(narrowed, narrowed.predicate, access="pages")
+            return self._engine.scan_planner.with_access(narrowed, narrowed.predicate, access="pages")
         return scan
 
 

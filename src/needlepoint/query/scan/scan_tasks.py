@@ -220,7 +220,7 @@ def _plan_once(engine: Engine, name: str, where: str | None, columns: Sequence[s
     paged = scanned = rows = 0
     if (request := logical.requests.get(name)) is not None:
         request = request.hiding((), state.zeros(logical.zeros))
-        scan = engine.plan_scan(state, request, pushdown=not request.nested)
+        scan = engine.scan_planner.plan(state, request, pushdown=not request.nested)
         options = session_options([scan], attempt=Attempt.WHOLE if request.nested else Attempt.FIRST)
         for positions in _cut(scan):
             own = _of_files(scan, positions)
