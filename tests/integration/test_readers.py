@@ -205,7 +205,7 @@ def trying(lake: needlepoint.Lake) -> Iterator[None]:
 
 
 def read_column(lake: needlepoint.Lake, state: Any, column: str = "id") -> list[Any]:
-    found = lake.engine.read(state, column, range(len(state.snapshot.files)))
+    found = lake.engine.queries.read(state, column, range(len(state.snapshot.files)))
     return sorted(value for batch in found for value in batch.to_pylist())
 
 
@@ -280,7 +280,7 @@ def test_a_card_that_the_registry_has_no_more_is_made_of_what_is_held(small: nee
     from needlepoint.query.scan.page_reader import read_pages
 
     state = small.engine.state("t")
-    logical = small.engine.plan_sql("SELECT s FROM t WHERE id = 5", state)
+    logical = small.engine.queries.plan_sql("SELECT s FROM t WHERE id = 5", state)
     with trying(small):
         scan = small.engine.scan_planner.plan(state, logical.requests["t"])
         assert len(scan.paged) == 1

@@ -254,7 +254,7 @@ def plan_condition(engine: Engine, state: TableState, query: str, where: str | N
     """The logical plan of a query with only this condition. SqlError if it is more than a condition."""
     name = state.snapshot.table.name
     with clear_error(query if where is None else where, lambda: [name], above=0 if where is None else LINES_ABOVE):
-        logical = engine.plan_sql(query, state)
+        logical = engine.queries.plan_sql(query, state)
     _check_plan(logical, where)
     return logical
 
