@@ -46,9 +46,11 @@ class Run:
             if number % 2:
                 judge.lake.engine.room = 1  # results are read as streams
             if number // 2 % 2:
-                judge.lake.engine.times_larger = judge.lake.engine.least_rows = 0  # tables of any size are narrowed
+                judge.lake.engine.queries.times_larger = judge.lake.engine.queries.least_rows = (
+                    0  # tables of any size are narrowed
+                )
             if number // 4 % 2:
-                judge.lake.engine.filters.worth_bytes = -1  # files of any size are filtered after they are read
+                judge.lake.engine.queries.filters.worth_bytes = -1  # files of any size are filtered after they are read
             if number // 8 % 2:
                 judge.runs = 2  # with what is kept of the first run
             made = Queries(chance, spec)

@@ -38,7 +38,7 @@ def _query(count: int) -> str:
 
 
 def _scan(lake: Lake, query: str) -> ScanPlan:
-    return lake.engine.plans.first(query, None).scans["t"]
+    return lake.engine.queries.plans.first(query, None).scans["t"]
 
 
 @pytest.mark.parametrize("by_pages", [True, False])

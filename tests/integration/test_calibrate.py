@@ -193,5 +193,5 @@ def test_a_machine_that_cannot_be_measured_fails_no_build(root: Path, monkeypatc
 )
 def test_a_scan_with_a_limit_is_known_to_stop_early(root: Path, query: str, limit: int | None) -> None:
     with needlepoint.open(root) as lake:
-        plan, _ = lake.engine.plans.of(query, None, from_indexes=False)
+        plan, _ = lake.engine.queries.plans.of(query, None, from_indexes=False)
         assert plan.scans["t"].limit == limit

@@ -140,7 +140,7 @@ def test_planned_once(
     others: list[str],
     is_planned_once: bool,
 ) -> None:
-    lake.engine.planner.planned.clear()
+    lake.engine.queries.planner.planned.clear()
     lake.sql(f"SELECT i64, z, u8 FROM t WHERE {condition}").to_arrow()
     assert len(planned) == 1
     for other in others:

@@ -40,7 +40,7 @@ def found(lake: Lake, query: str = QUERY) -> list[list[object]]:
 
 
 def filled(lake: Lake, query: str = QUERY) -> dict[str, set[str]]:
-    plan, _ = lake.engine.plans.of(query, None)
+    plan, _ = lake.engine.queries.plans.of(query, None)
     return {name: {*scan.filled} for name, scan in plan.scans.items()}
 
 
@@ -94,7 +94,7 @@ def test_a_list_without_rows(lake: Lake, tmp_path: Path) -> None:
 def test_the_result_has_the_same_schema(lake: Lake, tmp_path: Path) -> None:
     query = "SELECT n, count(*) AS c, n + 1 AS more FROM a WHERE n NOT IN (SELECT m FROM b) GROUP BY n"
     before = lake.sql(query).to_arrow().schema
-    assert before == lake.engine.schema(query) and before.field("n").nullable
+    assert before == lake.engine.queries.schema(query) and before.field("n").nullable
     write(numbers("n", [None]), tmp_path / "a" / "2.parquet")
     lake.sync()
     assert lake.sql(query).to_arrow().schema == before

@@ -29,11 +29,11 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
 
 
 def kept(lake: Lake) -> int:
-    return len(lake.engine.planner.planned)
+    return len(lake.engine.queries.planner.planned)
 
 
 def scans_kept(lake: Lake) -> int:
-    return len(lake.engine.plans.kept)
+    return len(lake.engine.queries.plans.kept)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def made(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_query_is_planned_once(lake: Lake) -> None:
     query = "SELECT count(*) AS n FROM item WHERE id < 7 AND f >= 3"
     assert [lake.engine.sql(query, use_indexes=False).rows() for _ in range(2)] == [[{"n": 4}]] * 2
-    assert (kept(lake), lake.engine.planner.planned.hits, scans_kept(lake)) == (1, 1, 0)
+    assert (kept(lake), lake.engine.queries.planner.planned.hits, scans_kept(lake)) == (1, 1, 0)
 
 
 def test_the_scans_of_a_query_are_planned_once(lake: Lake, made: list[int]) -> None:
@@ -73,8 +73,8 @@ def test_a_query_with_limited_memory_has_a_context_of_its_own(tmp_path: Path, li
 
 
 def test_both_ways_to_filter_are_kept(lake: Lake, made: list[int]) -> None:
-    lake.engine.filters.worth_bytes = 0
-    lake.engine.filters._worth_seconds = 0.0
+    lake.engine.queries.filters.worth_bytes = 0
+    lake.engine.queries.filters._worth_seconds = 0.0
     for _ in range(6):
         assert lake.sql("SELECT sum(id) AS n FROM item WHERE f <> 5").rows() == [{"n": 4450}]
     assert len(made) == 2

@@ -59,7 +59,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def lake(root: Path) -> Iterator[Lake]:
     with needlepoint.open(root) as lake:
-        lake.engine.least_rows = 0
+        lake.engine.queries.least_rows = 0
         yield lake
 
 
@@ -230,8 +230,8 @@ def test_plain_searches(lake: Lake, sql: str, without_datafusion: bool, monkeypa
     expected = lake.engine.sql(sql, parameters, use_indexes=False).to_arrow()
     lake.sql(sql, parameters)
     used: list[bool] = []
-    run = lake.engine.searches.run
-    monkeypatch.setattr(lake.engine.searches, "run", lambda *given: used.append(True) or run(*given))
+    run = lake.engine.queries.searches.run
+    monkeypatch.setattr(lake.engine.queries.searches, "run", lambda *given: used.append(True) or run(*given))
     found = lake.sql(sql, parameters).to_arrow()
     assert bool(used) == without_datafusion
     assert found.schema == expected.schema and len(found) == len(expected)
@@ -269,7 +269,7 @@ def tied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     with needlepoint.open(root, refresh=60) as lake:
         lake.create_table("t")
         lake.create_index("t", "text", kind="text")
-        lake.engine.least_rows = 0
+        lake.engine.queries.least_rows = 0
         yield lake
 
 
@@ -278,8 +278,8 @@ def test_any_other_keys(tied: Lake, monkeypatch: pytest.MonkeyPatch, seed: int) 
     """With NULLs, columns that files lack, partitions and all directions: the rows of a scan, in its order."""
     dice = random.Random(seed)
     used: list[Any] = []
-    run = tied.engine.searches.run
-    monkeypatch.setattr(tied.engine.searches, "run", lambda *given: used.append(run(*given)) or used[-1])
+    run = tied.engine.queries.searches.run
+    monkeypatch.setattr(tied.engine.queries.searches, "run", lambda *given: used.append(run(*given)) or used[-1])
     for _ in range(6):
         names = dice.sample([*KEYS, "part", "text"], dice.randrange(4))
         ways = ["", "", " ASC", " DESC", " desc nulls last", " ASC NULLS FIRST", " NULLS FIRST"]
@@ -338,7 +338,7 @@ def test_files_without_an_index(tmp_path: Path) -> None:
     with needlepoint.open(tmp_path, refresh=0) as lake:
         lake.create_table("t")
         lake.create_index("t", "text", kind="text")
-        lake.engine.least_rows = 0
+        lake.engine.queries.least_rows = 0
 
         def check() -> int:
             asked = {"": lambda row: True, "WHERE n < 4": lambda row: row["n"] < 4}

@@ -193,7 +193,7 @@ def test_no_room_for_copies(lake: needlepoint.Lake, monkeypatch: pytest.MonkeyPa
     retries = QueryRetries(lambda: None, lake.store / "scratch", lake.registry.locks)
     state = lake.engine.state("t")
     retries._restless_until = float("inf")
-    scan = retries.run(lambda _: lake.engine.plan_scan(state, everything(["id"])))
+    scan = retries.run(lambda _: lake.engine.scan_planner.plan(state, everything(["id"])))
     assert (scan.held, scan.sources, len(scan.scanned)) == ({}, {}, FILES)
     assert not list((lake.store / "scratch").iterdir())
 
@@ -205,7 +205,7 @@ def trying(lake: needlepoint.Lake) -> Iterator[None]:
 
 
 def read_column(lake: needlepoint.Lake, state: Any, column: str = "id") -> list[Any]:
-    found = lake.engine.read(state, column, range(len(state.snapshot.files)))
+    found = lake.engine.queries.read(state, column, range(len(state.snapshot.files)))
     return sorted(value for batch in found for value in batch.to_pylist())
 
 
@@ -226,7 +226,7 @@ def replace_file(path: Path, table: pa.Table) -> None:
 def test_what_is_held_is_read_whatever_becomes_of_the_file(small: needlepoint.Lake, tmp_path: Path) -> None:
     state = small.engine.state("t")
     with trying(small):
-        scanned = small.engine.plan_scan(state, everything(["id"]))
+        scanned = small.engine.scan_planner.plan(state, everything(["id"]))
         for path in (tmp_path / "t").iterdir():
             replace_file(path, pa.table({"id": [-1]}))
         assert read_column(small, state) == [*range(3 * ROWS)]
@@ -242,7 +242,7 @@ def test_a_file_replaced_before_it_was_opened_is_planned_again_alone(small: need
     replace_file(tmp_path / "t" / "00001.parquet", rows_of(7))
     with trying(small):
         assert read_column(small, state) == [*range(ROWS), *range(2 * ROWS, 3 * ROWS), *range(7 * ROWS, 8 * ROWS)]
-        scan = small.engine.plan_scan(state, everything(["id"]))
+        scan = small.engine.scan_planner.plan(state, everything(["id"]))
         assert [file.id is None for file in scan.scanned] == [False, True, False]
 
 
@@ -269,7 +269,7 @@ def test_a_file_with_other_columns_makes_the_plan_void(
 def test_a_file_changed_in_place_is_noticed(small: needlepoint.Lake, tmp_path: Path) -> None:
     state = small.engine.state("t")
     with trying(small), pytest.raises(FileChanged):
-        small.engine.plan_scan(state, everything(["id"]))
+        small.engine.scan_planner.plan(state, everything(["id"]))
         with (tmp_path / "t" / "00001.parquet").open("ab") as file:
             file.write(b"more")
         read_column(small, state)
@@ -280,9 +280,9 @@ def test_a_card_that_the_registry_has_no_more_is_made_of_what_is_held(small: nee
     from needlepoint.query.scan.page_reader import read_pages
 
     state = small.engine.state("t")
-    logical = small.engine.plan_sql("SELECT s FROM t WHERE id = 5", state)
+    logical = small.engine.queries.plan_sql("SELECT s FROM t WHERE id = 5", state)
     with trying(small):
-        scan = small.engine.plan_scan(state, logical.requests["t"])
+        scan = small.engine.scan_planner.plan(state, logical.requests["t"])
         assert len(scan.paged) == 1
         embed(str(tmp_path / "t" / "00000.parquet"), [Payload("odd", (), 1, b"x")])
         small.sync("t")

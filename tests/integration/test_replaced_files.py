@@ -156,7 +156,7 @@ def test_a_bounded_record_of_footers_is_enough(tmp_path: Path, monkeypatch: pyte
                 assert rows(lake, sizes) == [(first, first + 99, 100, total)]
                 assert sum(batch.num_rows for part in lake.plan_read(f"t{number}").parts for batch in part.batches())
                 assert len(footers._scanned) <= 5
-        assert len(lake.engine._contexts._made) < 10
+        assert len(lake.engine.queries._contexts._made) < 10
 
 
 def test_statistics_are_not_remembered_for_another_file(tmp_path: Path) -> None:

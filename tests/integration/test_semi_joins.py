@@ -167,7 +167,7 @@ def test_explain_names_the_keys(lake: Lake) -> None:
 
 
 def test_a_table_that_is_not_much_larger_is_not_narrowed(lake: Lake) -> None:
-    lake.engine.times_larger = 10_000
+    lake.engine.queries.times_larger = 10_000
     assert rows_read(lake, "SELECT total FROM wanted JOIN orders ON id = order_id", "orders") == ROWS
 
 
@@ -302,7 +302,7 @@ def test_casts_between_texts_and_numbers_do_not_narrow(tmp_path: Path) -> None:
             lake.create_table(table)
         lake.create_index("a", "id")
         lake.create_index("a", "s")
-        lake.engine.times_larger = 1
+        lake.engine.queries.times_larger = 1
         for query in (
             "SELECT * FROM a WHERE s = (SELECT CAST(max(i) AS VARCHAR) FROM (SELECT CAST(s AS INT) i FROM u))",
             "SELECT * FROM a WHERE id < (SELECT CAST(min(i) AS BIGINT) FROM (SELECT CAST(n AS VARCHAR) i FROM u))",

@@ -494,6 +494,16 @@ def process(root: Path, *options: str) -> Iterator[tuple[httpx.Client, subproces
         started.wait()
 
 
+def test_datafusion_is_imported_before_the_first_query(root: Path) -> None:
+    program = (
+        "import sys; from needlepoint.service import ServiceOptions; from needlepoint.service.app import create_app; "
+        "begun = 'datafusion' in sys.modules; create_app(ServiceOptions(lake=sys.argv[1])); "
+        "print(begun, 'datafusion' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(root)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
 def test_sigterm_finishes_running_queries(root: Path) -> None:
     flight_port = free_port()
     with process(root, "--flight-port", str(flight_port)) as (client, server):

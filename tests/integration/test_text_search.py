@@ -130,7 +130,7 @@ def test_other_predicates_change_no_score(lake: Lake, everything: pa.Table) -> N
 
 def test_a_fault_of_datafusion_in_the_count_of_words_is_avoided(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The texts are read without the optimizations that a query is retried without."""
-    make = lake.engine._contexts
+    make = lake.engine.queries._contexts
 
     def faulty(options: SessionOptions) -> datafusion.SessionContext:
         if options.pushdown or options.statistics:
@@ -140,8 +140,8 @@ def test_a_fault_of_datafusion_in_the_count_of_words_is_avoided(lake: Lake, monk
     query = "SELECT max(score(title, 'cow')) AS best FROM t"
     expected = lake.sql(query).rows()
     with needlepoint.open(lake.root) as other:
-        assert other.engine.planner  # which has contexts of its own
-        monkeypatch.setattr(other.engine, "_contexts", faulty)
+        assert other.engine.queries.planner  # which has contexts of its own
+        monkeypatch.setattr(other.engine.queries, "_contexts", faulty)
         assert other.sql(query).rows() == expected
 
 

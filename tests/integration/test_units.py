@@ -212,14 +212,14 @@ def test_the_unit_changes_between_planning_and_narrowing(
         held.create_table("t")
         if indexed:
             held.create_index("t", "t", name="by_time")
-        plan_scan = held.engine.plan_scan
+        plan = held.engine.scan_planner.plan
 
         def late(*arguments: Any, **options: Any) -> Any:
             write(root / "t/1.parquet", "ns", 1)
             other.sync("t")
-            return plan_scan(*arguments, **options)
+            return plan(*arguments, **options)
 
-        monkeypatch.setattr(held.engine, "plan_scan", late)
+        monkeypatch.setattr(held.engine.scan_planner, "plan", late)
         found = held.sql("SELECT i FROM t WHERE t = TIMESTAMP '2024-01-01 00:07:12.000001'").to_arrow()
         assert found["i"].to_pylist() == [1]
 

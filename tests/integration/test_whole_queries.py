@@ -559,7 +559,7 @@ def test_null_safe_joins_say_nothing_of_their_columns(world: World) -> None:
 def test_null_safe_joins_have_keys(pair: World) -> None:
     """Without keys, a join would compare each row with each row."""
     query = "SELECT a.id FROM a JOIN b ON a.id IS NOT DISTINCT FROM b.id WHERE a.s = 'x'"
-    assert "make_array(a.id) = make_array(b.id)" in pair.lake.engine.plans.first(query, None).query
+    assert "make_array(a.id) = make_array(b.id)" in pair.lake.engine.queries.plans.first(query, None).query
     pair.check(query)
 
 
@@ -873,7 +873,7 @@ def test_lists_of_one_column_as_values(pair: World) -> None:
     pair.check(f"SELECT count(*) FROM a GROUP BY {both}")
     pair.check(f"SELECT id FROM a WHERE coalesce({both}, TRUE)")
     pair.check("SELECT id FROM a WHERE n NOT IN (1) OR (n) NOT IN (2)")
-    assert "nullif" not in pair.lake.engine.plans.first(f"SELECT id FROM a WHERE {both}", None).query
+    assert "nullif" not in pair.lake.engine.queries.plans.first(f"SELECT id FROM a WHERE {both}", None).query
 
 
 def test_several_lists_of_one_column(pair: World) -> None:

@@ -69,7 +69,7 @@ def test_zeros_are_equal(lake: Lake, duck: duckdb.DuckDBPyConnection, query: str
 def test_zeros_are_equal_with_an_index(lake: Lake, duck: duckdb.DuckDBPyConnection) -> None:
     lake.create_index("t", "f")
     try:
-        lake.engine.least_rows = 0
+        lake.engine.queries.least_rows = 0
         for query in QUERIES[:5]:
             asked = query.format(n=12)
             assert [tuple(row.values()) for row in lake.sql(asked).rows()] == duck.sql(asked).fetchall()

@@ -49,7 +49,7 @@ class TopLake:
         self._sorted, self._number, self._files = chance.random() < 0.5, 0, 0
         self._add(chance.randint(1, 4))
         self.lake = needlepoint.open(root, refresh=0)
-        self.lake.engine.least_rows = 0
+        self.lake.engine.queries.least_rows = 0
         self.lake.create_table("t")
         if chance.random() < 0.6:
             self.lake.create_index("t", "v")
@@ -111,7 +111,7 @@ def test_zeros_of_both_signs_and_nan_of_both(tmp_path: Path, direction: str, ind
         lake.create_table("t")
         if indexed:
             lake.create_index("t", "v")
-        lake.engine.least_rows = 0
+        lake.engine.queries.least_rows = 0
         for limit in range(1, 9):
             query = f"SELECT v, id FROM t ORDER BY v {direction}, id LIMIT {limit}"
             assert rows(lake, query) == rows(scanned, query)

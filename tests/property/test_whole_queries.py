@@ -34,7 +34,7 @@ def test_whole_queries(number: int) -> None:
 @given(st.randoms(use_true_random=False))
 def test_more_whole_queries(chance: Random) -> None:
     with Judge(with_views(chance, random_lake(chance))) as judge:
-        judge.lake.engine.times_larger = judge.lake.engine.least_rows = 0
+        judge.lake.engine.queries.times_larger = judge.lake.engine.queries.least_rows = 0
         made = Queries(chance, judge.spec)
         for _ in range(12):
             query = made.query()

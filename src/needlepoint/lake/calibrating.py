@@ -238,7 +238,7 @@ def _scan_costs(root: Path, costs: Costs) -> dict[str, float]:
     with Lake(root, settings=settings) as lake:
         for name in ("many", *SCANNED):
             lake.create_table(name)
-        lake.engine.filters.worth_bytes = 1 << 60  # always filter while reading
+        lake.engine.queries.filters.worth_bytes = 1 << 60  # always filter while reading
 
         def ask(query: str, rounds: int = ROUNDS) -> float:
             return _best_seconds(functools.partial(lake.engine.sql, query), rounds)

@@ -29,7 +29,7 @@ def names_in_sql(lake: Lake, limits: Limits | None = None) -> SqlNames:
     found: dict[str, dict[str, str]] = {}
     for name in (*sorted(tables), *sorted(views)):
         with contextlib.suppress(NeedlepointError):
-            schema = lake.engine.schema(f"SELECT * FROM {quoted(name)}", None, limits)
+            schema = lake.engine.queries.schema(f"SELECT * FROM {quoted(name)}", None, limits)
             found[name] = {field.name: str(field.type) for field in schema}
     routines = "SELECT DISTINCT routine_name FROM information_schema.routines ORDER BY routine_name"
     return SqlNames(found, [row["routine_name"] for row in lake.sql(routines, limits=limits).rows()])

@@ -46,7 +46,7 @@ def run_statement(
         case CreateView(name, view):
             from needlepoint.query import check_view
 
-            check_view(lake.engine.explain, name, view)
+            check_view(lake.engine.queries.explain, name, view)
             lake.registry.views.create(name, view)
             return _answer("view", [name])
         case DropView(name):
@@ -73,7 +73,7 @@ def explain_statement(lake: Lake, query: str, parameters: Mapping[str, Any] | No
             pass
         case _:
             raise SqlError("only a query can be explained.", hint="CREATE, DROP and SHOW read no rows.")
-    return lake.engine.explain(query, parameters, limits)
+    return lake.engine.queries.explain(query, parameters, limits)
 
 
 def _analyze(

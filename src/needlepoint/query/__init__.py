@@ -1,8 +1,10 @@
 """Queries: from SQL to Arrow.
 
-engine        runs a query, step by step
+engine        what queries share: tables as they are now, caches, retries; runs point lookups
+sql_queries   runs all other SQL, step by step, with DataFusion
 attempt       the ways in which a query is tried
 query_plans   from SQL to planned scans
+scan_planner  what to read of a table, and how
 kept_plans    planned scans of queries that run again over the same files
 known_names   the tables and views that a query can name
 execution     one run of a planned query
@@ -25,7 +27,8 @@ datafusion/   the border to DataFusion
 cache/        state that is kept between queries
 report/       what a query read, and why
 
-Nothing is imported before it is used: DataFusion with the first query that needs it.
+Nothing is imported before it is used: scan_planner with the first query that is more than a lookup in a key index, and
+sql_queries, and so DataFusion, with the first that is more than reads of pages.
 """
 
 from __future__ import annotations

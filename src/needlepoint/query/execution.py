@@ -18,7 +18,7 @@ from needlepoint.query.aggregates.merge import above, merged, read_part
 from needlepoint.query.attempt import CannotSkip
 from needlepoint.query.cache.table_state import TableState
 from needlepoint.query.datafusion.batch_stream import BatchStream
-from needlepoint.query.datafusion.errors import clear_error, raise_cause
+from needlepoint.query.datafusion.errors import raise_cause
 from needlepoint.query.datafusion.final_sort import sort_correctly
 from needlepoint.query.datafusion.kept_frames import KeptFrames
 from needlepoint.query.datafusion.native_scan import metrics
@@ -41,6 +41,7 @@ from needlepoint.query.top_rows import Attempts
 
 if TYPE_CHECKING:
     from needlepoint.query.engine import Engine
+    from needlepoint.query.sql_queries import SqlQueries
 
 # A query of files with as many rows, or an unknown number, runs as a stream.
 MOST_ROWS = 200_000
@@ -99,12 +100,13 @@ class CannotMerge(Exception):
 
 
 class Execution:
-    """One run of a plan, with the engine's caches."""
+    """One run of a plan, with the caches of these queries."""
 
     def __init__(
-        self, engine: Engine, plan: QueryPlan, running: RunningQuery, started: float, *, is_noted: bool
+        self, queries: SqlQueries, plan: QueryPlan, running: RunningQuery, started: float, *, is_noted: bool
     ) -> None:
-        self._engine = engine
+        self._queries = queries
+        self._engine = queries.engine
         self._plan = plan
         self._running = running
         self._started = started
@@ -115,7 +117,7 @@ class Execution:
 
     def run(self, parameters: Mapping[str, Any] | None, room: int, read_again: Callable[[], pa.Table]) -> Result:
         """The result. If it has more than `room` bytes, its rest is read later."""
-        engine, plan, running = self._engine, self._plan, self._running
+        queries, plan, running = self._queries, self._plan, self._running
         stream: BatchStream | None = None
         tables: dict[str, datafusion.Table] = {}
         self._lap("plan")
@@ -123,7 +125,7 @@ class Execution:
         if (selected := self._selected()) is not None:
             return selected
         with ExitStack() as resources:
-            context = resources.enter_context(engine.context_of(plan, running.limits, tables))
+            context = resources.enter_context(queries.context_of(plan, running.limits, tables))
             if plan.known is not None:
                 self._read(tables, context)
                 return self._merge(plan.known, context, tables, room)
@@ -131,7 +133,7 @@ class Execution:
             if frame is None:
                 self._read(tables, context)
             views = plan.views if frame is None else []
-            with engine.planner.tables(context, views, tables), self._causes():
+            with queries.planner.tables(context, views, tables), self._causes():
                 self._frame = frame = self._planned(context, parameters) if frame is None else frame
                 if plan.fits(room):
                     batches = frame.collect()
@@ -144,7 +146,7 @@ class Execution:
                 self._finish()
                 return Result(first, self._report, self._bytes)
             resources.enter_context(keep_held())
-            resources.enter_context(engine.kept(running))
+            resources.enter_context(self._engine.kept(running))
             rows = RowStream(first, self._more(stream), self._finish, read_again, running, resources.pop_all())
             return Result(rows, self._report, self._bytes)
 
@@ -185,7 +187,7 @@ class Execution:
     ) -> datafusion.DataFrame:
         """The frame of the SQL over the tables. It is kept if they are, and if no directory is listed."""
         plan = self._plan
-        frame = self._engine.planner.frame(context, plan.query, parameters)
+        frame = self._queries.planner.frame(context, plan.query, parameters)
         frame = sort_correctly(context, frame, over_union=plan.outer_constants)
         if plan.frames is not None and not any(done.listed for done in self._done.values()):
             plan.frames.keep(context, frame)
@@ -196,7 +198,7 @@ class Execution:
     ) -> Result:
         """The result of a query of an aggregate, from what is known and what is left to read."""
         read: list[pa.RecordBatch] = []
-        with self._engine.planner.tables(context, [], tables):
+        with self._queries.planner.tables(context, [], tables):
             if any(scan.access.kept() for scan in self._plan.scans.values()):
                 with self._causes():
                     self._frame = frame = read_part(context, known.aggregate)
@@ -225,14 +227,13 @@ class Execution:
         self._running.check()
 
     def _read_table(self, scan: ScanPlan, context: datafusion.SessionContext) -> _TableRead:
-        engine = self._engine
         barrier = scan.snapshot.table.name in self._plan.misled or not self._plan.options.own_filters
         if not scan.access.kept() and not barrier:
             return _TableRead(self._plan.states[scan.snapshot.table.name].empty, ScanMetrics())
         pages = self._pages(scan)
         if self._plan.selection is not None and self._plan.options.late:
             scan = replace(scan, views=False)
-        found = as_frame(scan, pages.rows, engine.natives, context, barrier)
+        found = as_frame(scan, pages.rows, self._queries.natives, context, barrier)
         return _TableRead(datafusion.Table(found.frame), replace(pages.metrics, listed=found.listed))
 
     def _pages(self, scan: ScanPlan) -> PageRead:
@@ -247,10 +248,10 @@ class Execution:
         """The batches after the first ones."""
         while True:
             try:
-                with clear_error(self._plan.query, self._engine.names), self._causes():
+                with self._queries.clear_error(self._plan.query), self._causes():
                     found = stream.next()
             except CannotSkip:
-                self._engine.unskippable |= self._plan.scans.keys()
+                self._queries.unskippable |= self._plan.scans.keys()
                 raise
             if found is None:
                 return
@@ -260,7 +261,7 @@ class Execution:
         """After the last row was read."""
         plan = self._plan
         for name, scan in plan.scans.items():
-            self._engine.check_files(scan, self._done[name])
+            self._queries.check_files(scan, self._done[name])
         self._lap("run")
         undecided = [scan.undecided for scan in plan.scans.values() if scan.undecided is not None]
         if len(undecided) == 1:

@@ -99,7 +99,7 @@ def _get_once(
     found = engine.lookups.run(lookup, state)
     if not isinstance(found, Result):
         query, parameters = _as_sql(lookup)
-        return engine.run_planned(query, parameters, lookup, state, replace(found, may_list=may_list), running)
+        return engine.queries.run_planned(query, parameters, lookup, state, replace(found, may_list=may_list), running)
     running.limits.check_rows(len(found))
     return found
 

@@ -201,7 +201,7 @@ class PointLookups:
         started = time.perf_counter()
         if use_indexes is True and self._by_key and (found := self._found_by_key(lookup, state, started)) is not None:
             return found
-        scan = self._engine.plan_scan(state, lookup.request, use_indexes, pushdown, is_lookup=True)
+        scan = self._engine.scan_planner.plan(state, lookup.request, use_indexes, pushdown, is_lookup=True)
         if scan.scanned:
             return scan
         planned = time.perf_counter()
@@ -260,7 +260,7 @@ class PointLookups:
             metrics = ScanMetrics(reads, matched=matched)
 
             def scan() -> ScanPlan:
-                return engine.plan_scan(state, lookup.request, is_lookup=True, access="pages")
+                return engine.scan_planner.plan(state, lookup.request, is_lookup=True, access="pages")
 
             return _report(scan, metrics, engine, seconds)
 

@@ -42,7 +42,7 @@ from needlepoint.query.sql.top_rows import RankedRows
 from needlepoint.query.sql.views import View, views_named
 
 if TYPE_CHECKING:
-    from needlepoint.query.engine import Engine
+    from needlepoint.query.sql_queries import SqlQueries
 
 _ALL = Constant(True)
 _NO_ROWS: Mapping[int, Rows] = {}
@@ -53,8 +53,9 @@ class QueryPlans:
     """Plans queries with the engine's tables, planner and caches. `access` and `range_limit` are the settings of these
     names."""
 
-    def __init__(self, engine: Engine, access: str, range_limit: int) -> None:
-        self._engine = engine
+    def __init__(self, queries: SqlQueries, access: str, range_limit: int) -> None:
+        self._queries = queries
+        self._engine = queries.engine
         self._access = access
         self._range_limit = range_limit
         self.kept = KeptPlans()
@@ -63,7 +64,7 @@ class QueryPlans:
         """The schema of the result."""
         known = self._engine.known.current()
         views = views_named(query, known.views)
-        return self._engine.planner.plan(query, parameters, views, self._states_of(query, views, known)).schema
+        return self._queries.planner.plan(query, parameters, views, self._states_of(query, views, known)).schema
 
     def first(self, query: str, parameters: Mapping[str, Any] | None) -> QueryPlan:
         """The first plan that a query is run with."""
@@ -105,11 +106,11 @@ class QueryPlans:
         if attempt is Attempt.OPAQUE:
             query, views = as_truths(query), [(name, as_truths(view)) for name, view in views]
         scale = literals.WIDE_SCALE if attempt.follows_failure else 0
-        logical = engine.planner.plan(query, parameters, views, states, scale, keep_keys=attempt.follows_failure)
+        logical = self._queries.planner.plan(query, parameters, views, states, scale, keep_keys=attempt.follows_failure)
         refuse_unsupported([query, *(view for _, view in views)], logical.facts)
         # DataFusion 55 pushes down a filter on a list, and does not apply it in a file without the column.
         nested = any(request.nested for request in logical.requests.values())
-        if attempt is Attempt.FIRST and (nested or not engine.unskippable.isdisjoint(states)):
+        if attempt is Attempt.FIRST and (nested or not self._queries.unskippable.isdisjoint(states)):
             attempt = Attempt.WHOLE
         may_narrow = use_indexes is True and self._access != "scan"
         # A query that holds its files reads them: what is known is of the versions in the registry.
@@ -121,7 +122,7 @@ class QueryPlans:
             hidden = state.misleading & request.columns if logical.facts.own_filters else ()
             asked = request.hiding(hidden, state.zeros(logical.zeros))
             whole, parts = (None, _NO_ROWS) if counted is None else counted.to_read()
-            scan = engine.plan_scan(state, asked, use_indexes, attempt is Attempt.FIRST, whole, joined, parts)
+            scan = engine.scan_planner.plan(state, asked, use_indexes, attempt is Attempt.FIRST, whole, joined, parts)
             # A held version of a file is not the one that the state describes.
             may_know = attempt is Attempt.FIRST and not scan.held
             compared = logical.compared & asked.columns if may_know else ()
@@ -136,11 +137,11 @@ class QueryPlans:
         scans = found.scans
         # A table that is named and not scanned costs nothing if it is complete, and is wrong if it is not.
         unscanned = tuple(
-            engine.plan_scan(state, everything(state.types), use_indexes=False)
+            engine.scan_planner.plan(state, everything(state.types), use_indexes=False)
             for name, state in states.items()
             if name not in logical.requests
         )
-        is_timed = attempt is Attempt.FIRST and counted is None and engine.filters.is_worth(scans.values())
+        is_timed = attempt is Attempt.FIRST and counted is None and self._queries.filters.is_worth(scans.values())
         shape = without_values(query) if is_timed else ""
         plan = QueryPlan(
             logical.query,
@@ -175,13 +176,13 @@ class QueryPlans:
     ) -> Hashable | None:
         """What the plan depends on besides the states; None if it depends on more."""
         has_limit = running is not None and running.limits.memory
-        if has_limit or is_holding() or not self._engine.unskippable.isdisjoint(states):
+        if has_limit or is_holding() or not self._queries.unskippable.isdisjoint(states):
             return None
         return plan_key(query, parameters, views, states, ())
 
     def _options(self, scans: Mapping[str, ScanPlan], facts: PlanFacts, attempt: Attempt, shape: str) -> SessionOptions:
         """The options for one run: when to filter depends on earlier ones."""
-        late = not shape or self._engine.filters.choose(shape, first_choice(scans.values(), facts.joins))
+        late = not shape or self._queries.filters.choose(shape, first_choice(scans.values(), facts.joins))
         return replace(session_options(scans.values(), facts, attempt), late=late)
 
     def _known_part(self, logical: LogicalQuery, states: Mapping[str, TableState]) -> KnownPart | None:
@@ -210,7 +211,7 @@ class QueryPlans:
             states,
             plan_scan,
             lambda scan: read_pages(scan, engine.cards, engine.caches, check),
-            engine.times_larger,
+            self._queries.times_larger,
             running.limits.memory if running is not None else 0,
         )
 
@@ -222,11 +223,11 @@ class QueryPlans:
         top, state = logical.top, plan.states[logical.top.table]
         predicate, rows = logical.requests[top.table].predicate, plan.scans[top.table].access.count(state.file_rows)
         attempts = top_rows.Attempts.of(top)
-        plan, least_rows = replace(plan, attempts=attempts), self._engine.least_rows
+        plan, least_rows = replace(plan, attempts=attempts), self._queries.least_rows
         if isinstance(top, RankedRows):
-            for scan in ranked_rows.scans(top, plan.scans[top.table], state, self._engine, attempts, least_rows):
+            for scan in ranked_rows.scans(top, plan.scans[top.table], state, self._queries, attempts, least_rows):
                 # The cost model does not know what scores cost: a scan computes one for each row.
-                scan = self._engine.with_access(scan, predicate, attempt is Attempt.FIRST, "pages")
+                scan = self._engine.scan_planner.with_access(scan, predicate, attempt is Attempt.FIRST, "pages")
                 if 2 * scan.access.count(state.file_rows) < rows:
                     options = session_options([scan], logical.facts, attempt)
                     yield replace(plan, scans={top.table: scan}, options=options, shape="")

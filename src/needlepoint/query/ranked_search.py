@@ -53,7 +53,7 @@ from needlepoint.query.sql.top_rows import RankedRows, SortKey
 from needlepoint.query.top_rows import MOST_ENTRIES, Attempts
 
 if TYPE_CHECKING:
-    from needlepoint.query.engine import Engine
+    from needlepoint.query.sql_queries import SqlQueries
 
 MOST_ROWS = 100
 _ALL = Constant(True)
@@ -201,8 +201,9 @@ def recognise(query: str) -> SearchForm | None:
 class RankedSearches:
     """Runs ranked searches with the caches of an engine."""
 
-    def __init__(self, engine: Engine, access: str) -> None:
-        self._engine = engine
+    def __init__(self, queries: SqlQueries, access: str) -> None:
+        self._queries = queries
+        self._engine = queries.engine
         self._by_index = access != "scan"
 
     def run(self, search: RankedSearch, state: TableState) -> Result | None:
@@ -241,17 +242,17 @@ class RankedSearches:
     def _best(self, search: RankedSearch, state: TableState) -> tuple[RowNumbers, ranked_rows.Floats] | None:
         """The best rows and their scores."""
         wanted = terms(parse(search.query))
-        ranked = ranked_rows.ranked_terms(state, search.column, wanted, self._engine) if wanted else None
+        ranked = ranked_rows.ranked_terms(state, search.column, wanted, self._queries) if wanted else None
         if ranked is None or not ranked.covered.all():
             return None
         matching = None
         if search.match is not None:
             query = parse(search.match)
-            asked = ranked_rows.ranked_terms(state, search.column, terms(query), self._engine)
+            asked = ranked_rows.ranked_terms(state, search.column, terms(query), self._queries)
             matching = None if asked is None or not asked.covered.all() else asked.matching(query)
             if matching is None:
                 return None
-        statistics = statistics_of(state, search.column, wanted, self._engine)
+        statistics = statistics_of(state, search.column, wanted, self._queries)
         best = ranked.best(statistics, search.limit, bool(search.then), matching)
         if (matching is not None or search.then) and len(best.rows) < search.limit:
             return None  # rows with a score of 0 may match, or are next in the order of other columns
@@ -311,9 +312,9 @@ class RankedSearches:
     def _scan(self, search: RankedSearch, state: TableState) -> ScanPlan:
         """The plan that the report shows."""
         request = Request(search.read_columns | {search.column}, search.predicate)
-        scan = self._engine.plan_scan(state, request)
-        for narrowed in ranked_rows.scans(search.top, scan, state, self._engine, Attempts.of(search.top), 0):
-            return self._engine.with_access(narrowed, narrowed.predicate, access="pages")
+        scan = self._engine.scan_planner.plan(state, request)
+        for narrowed in ranked_rows.scans(search.top, scan, state, self._queries, Attempts.of(search.top), 0):
+            return self._engine.scan_planner.with_access(narrowed, narrowed.predicate, access="pages")
         return scan
 
 

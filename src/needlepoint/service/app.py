@@ -47,8 +47,14 @@ _ROWS: dict[int | str, dict[str, Any]] = {
 def create_app(options: ServiceOptions) -> FastAPI:
     """The service of one lake, which it opens for reading only."""
     options.check()
+    return Service(open_lake(options), options).app
+
+
+def open_lake(options: ServiceOptions) -> Lake:
+    """The lake, for reading only. DataFusion is imported here, so that no user's query waits for that."""
     lake = needlepoint.open(options.lake, read_only=True, store=options.store)
-    return Service(lake, options).app
+    lake.explain("SELECT 1")
+    return lake
 
 
 class Service:

@@ -16,9 +16,8 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.supervisors import Multiprocess
 
-import needlepoint
 from needlepoint.errors import UsageError
-from needlepoint.service.app import create_app
+from needlepoint.service.app import create_app, open_lake
 from needlepoint.service.flight.server import FlightServer
 from needlepoint.service.logs import to_stderr
 from needlepoint.service.metrics import Metrics
@@ -119,7 +118,7 @@ def _flight(options: ServiceOptions) -> Iterator[None]:
         yield
         return
     to_stderr()
-    with needlepoint.open(options.lake, read_only=True, store=options.store) as lake:
+    with open_lake(options) as lake:
         worker = Worker(options.threads, options.waiting)
         metrics = Metrics(lake, worker)
         server = FlightServer(lake, options, worker, metrics)

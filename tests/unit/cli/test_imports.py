@@ -30,7 +30,7 @@ OURS = {
 UNUSED = (
     "advisor.advice indexer.indexer lake.ddl lake.status lake.upkeep maintenance.compact maintenance.delete "
     "query.aggregates query.datafusion query.execution query.pruning.steps query.query_plans query.ranked_search "
-    "query.sql.predicates query.sql.rewriting query.verify tables.published"
+    "query.scan_planner query.sql.predicates query.sql.rewriting query.sql_queries query.verify tables.published"
 )
 SCRIPT = """
 import sys
@@ -58,3 +58,14 @@ def test_one_row_needs_no_datafusion_and_nothing_that_writes(tmp_path: Path) -> 
     assert {name for name in others if not name.startswith("_")} == set()
     assert found.isdisjoint(f"needlepoint.{name}" for name in UNUSED.split())
     assert "datafusion" in modules(tmp_path, "SELECT title FROM product WHERE id + 1 = 3")
+
+
+def test_a_lookup_without_a_key_index_needs_no_datafusion(tmp_path: Path) -> None:
+    (tmp_path / "product").mkdir()
+    rows = pa.table({"id": range(100_000), "title": ["two"] * 100_000})
+    pq.write_table(rows, tmp_path / "product/a.parquet", write_page_index=True, max_rows_per_page=250)
+    with needlepoint.open(tmp_path) as lake:
+        lake.create_table("product")
+    found = modules(tmp_path, "SELECT title FROM product WHERE id = 2")
+    assert "needlepoint.query.scan_planner" in found
+    assert found.isdisjoint({"datafusion", "needlepoint.query.sql_queries"})

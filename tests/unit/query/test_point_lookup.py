@@ -153,7 +153,7 @@ def test_only_keywords_can_have_another_meaning(tmp_path: Path) -> None:
     write(pa.table(columns | {"zz": pa.array([5], pa.int64())}), tmp_path / "t/a.parquet")
     with needlepoint.open(tmp_path) as lake:
         lake.create_table("t")
-        planner, state = lake.engine.planner, lake.engine.state("t")
+        planner, state = lake.engine.queries.planner, lake.engine.state("t")
 
         def agrees(query: str) -> bool:
             form = recognise(query)

@@ -61,7 +61,7 @@ def find_matches(engine: Engine, name: str, where: str) -> tuple[Table, Iterator
     request = logical.requests.get(name)
     if request is None:  # the condition is never TRUE
         return snapshot.table, iter(())
-    scan = engine.plan_scan(state, request)
+    scan = engine.scan_planner.plan(state, request)
     row = _free_name(snapshot.table)
     query = f"SELECT {quoted(row)} FROM {quoted(name)}" + logical.query.removeprefix(counted)
     condition = _Condition(name, query, row, state.zeros(logical.zeros))

@@ -220,7 +220,7 @@ def _plan_once(engine: Engine, name: str, where: str | None, columns: Sequence[s
     paged = scanned = rows = 0
     if (request := logical.requests.get(name)) is not None:
         request = request.hiding((), state.zeros(logical.zeros))
-        scan = engine.plan_scan(state, request, pushdown=not request.nested)
+        scan = engine.scan_planner.plan(state, request, pushdown=not request.nested)
         options = session_options([scan], attempt=Attempt.WHOLE if request.nested else Attempt.FIRST)
         for positions in _cut(scan):
             own = _of_files(scan, positions)
@@ -254,7 +254,7 @@ def plan_condition(engine: Engine, state: TableState, query: str, where: str | N
     """The logical plan of a query with only this condition. SqlError if it is more than a condition."""
     name = state.snapshot.table.name
     with clear_error(query if where is None else where, lambda: [name], above=0 if where is None else LINES_ABOVE):
-        logical = engine.plan_sql(query, state)
+        logical = engine.queries.plan_sql(query, state)
     _check_plan(logical, where)
     return logical
 

@@ -189,8 +189,8 @@ def _filled(schema: pa.Schema, columns: frozenset[str]) -> pa.Schema:
 def _selected(
     scan: ScanPlan, frame: datafusion.DataFrame, fixed: Mapping[str, pa.Scalar | None]
 ) -> datafusion.DataFrame:
-    """The table's columns in order. DataFusion's pruning does not see `unprunable` ones (see engine.py); in those of
-    `zeros`, every zero becomes the given one."""
+    """The table's columns in order. DataFusion's pruning does not see `unprunable` ones (see sql_queries.py); in those
+    of `zeros`, every zero becomes the given one."""
     expressions = []
     for column in scan.snapshot.table.schema:
         name = quoted(column.name)

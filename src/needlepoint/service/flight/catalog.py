@@ -103,7 +103,7 @@ def tables(lake: Lake, limits: Limits, asked: Any) -> pa.Table:
 
 def _schema(lake: Lake, limits: Limits, name: str) -> pa.Schema:
     try:
-        schema = lake.engine.schema(f"SELECT * FROM {quoted(name)}", None, limits)
+        schema = lake.engine.queries.schema(f"SELECT * FROM {quoted(name)}", None, limits)
     except NeedlepointError:  # its files cannot be read now
         return pa.schema([])
     return pa.schema([field.with_metadata({_TYPE_NAME: _sql_type(field.type)}) for field in schema])

@@ -91,7 +91,7 @@ class Statement:
             first = {name: pa.scalar(None, types.field(name).type) for name in names}
         if parse(self.query) is not None:
             return lake.sql(self.query, first, limits=limits).schema
-        return lake.engine.schema(self.query, first, limits)
+        return lake.engine.queries.schema(self.query, first, limits)
 
     def parameter_types(self, lake: Lake, limits: Limits) -> pa.Schema:
         """The parameters with the types that clients should send: each that of the last column before it in the text,

@@ -12,6 +12,7 @@ distinct_counts    count(DISTINCT …) of constants
 existence          SELECT EXISTS (…)
 instants           now() and TIMESTAMPTZ with a zone
 lossy_casts        casts of decimals that drop digits
+finer_times        times with more digits than a column holds
 conditions         conditions that DataFusion derives nothing from
 sort_keys          keys of windows and subqueries that DataFusion does not drop
 passes             the order of those that each query passes
