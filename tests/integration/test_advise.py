@@ -116,6 +116,16 @@ def test_what_a_scan_read_is_what_its_report_says(lake: needlepoint.Lake) -> Non
     assert 0.5 < asked.sums.matched / matched < 2
 
 
+def test_rows_that_matched_are_counted_where_pages_hold_others_too(lake: needlepoint.Lake, tmp_path: Path) -> None:
+    with needlepoint.open(tmp_path, access="pages") as paging:
+        for number in range(10):
+            paging.sql(f"SELECT count(*) FROM product WHERE price BETWEEN {number} AND {number + 1}")
+        (asked,) = paging.history.shapes(1)
+    matched = lake.sql("SELECT count(*) AS n FROM product WHERE price <= 10").rows()[0]["n"]
+    assert asked.sums.scans == 0
+    assert matched <= asked.sums.matched < 1.01 * matched
+
+
 def test_explaining_verifying_and_asking_without_history_leave_none(lake: needlepoint.Lake, tmp_path: Path) -> None:
     lake.create_index("product", "product_id")
     lake.explain("SELECT title FROM product WHERE product_id = 5")

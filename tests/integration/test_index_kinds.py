@@ -388,7 +388,7 @@ def test_scores_are_the_same_with_an_index_and_read_no_more_texts(tmp_path: Path
         snapshot = lake.engine.state("item")
         snapshot.texts.clear()
         spoil_data(tmp_path / "item", ["title"])
-        assert len(statistics_of(snapshot, "title", terms(parse("dairy")), lake.engine).frequencies) == 1
+        assert len(statistics_of(snapshot, "title", terms(parse("dairy")), lake.engine.queries).frequencies) == 1
 
 
 def test_the_second_process_does_not_unpack(tmp_path: Path) -> None:

@@ -60,12 +60,13 @@ def _noted(path: Path) -> float:
 
 
 @contextmanager
-def repeatedly(function: Callable[[], None], seconds: float = INTERVAL) -> Iterator[None]:
-    """Within this block, call a function each time that so many seconds have passed, in another thread."""
+def repeatedly(function: Callable[[], None], seconds: float | None = None) -> Iterator[None]:
+    """Within this block, call a function each time that so many seconds have passed, in another thread; as often as
+    progress is noted, unless said."""
     ended = threading.Event()
 
     def call() -> None:
-        while not ended.wait(seconds):
+        while not ended.wait(INTERVAL if seconds is None else seconds):
             function()
 
     thread = threading.Thread(target=call, name="needlepoint-repeatedly", daemon=True)

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 # A query of files with as many rows, or an unknown number, runs as a stream.
 MOST_ROWS = 200_000
+# Rows that match are counted for the history if as many were read by page.
+COUNTED_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +273,15 @@ class Execution:
             counted = self._counted if scanning == 1 else None
             seconds = sum(self._seconds.values()) / max(1, len(plan.scans))
             for name, scan in plan.scans.items():
-                self._engine.history.note(scan, self._done[name], seconds, counted)
+                self._engine.history.note(scan, self._matched(name, scan), seconds, counted)
+
+    def _matched(self, name: str, scan: ScanPlan) -> ScanMetrics:
+        """What the scan of a table read, with the rows that matched: pages of a range also hold others, which went to
+        DataFusion too. Of a join it is not known which table's."""
+        done = self._done[name]
+        if done.matched < COUNTED_ROWS or not scan.access.inexact or len(self._plan.scans) > 1 or self._frame is None:
+            return done
+        return replace(done, matched=self._counted()["paged_rows"])
 
     def _conformed(self, batches: list[Any]) -> pa.Table:
         """The rows with the types of the plan. What may be NULL is as in the plan too, whatever files have."""

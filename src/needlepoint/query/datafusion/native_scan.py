@@ -189,13 +189,16 @@ _KEEP_ROWS = ("RepartitionExec", "CoalesceBatchesExec", "CoalescePartitionsExec"
 
 
 def metrics(plan: Any) -> dict[str, int]:
-    """Bytes that the native scans of a finished query read, and the rows that passed the filter in or above each."""
-    totals = {"bytes": 0, "rows": 0}
+    """Bytes that the native scans of a finished query read, and the rows that passed the filter in or above each; also
+    of the rows that were read by page."""
+    totals = {"bytes": 0, "rows": 0, "paged_rows": 0}
     passed: int | None = None  # by the filter above
     for operator, found in plan.collect_metrics():  # from the top down
         if scanned := found.sum_by_name("bytes_scanned"):
             totals["bytes"] += int(scanned)
             totals["rows"] += int(found.output_rows or 0) if passed is None else passed
+        elif operator.startswith("DataSourceExec: partitions="):
+            totals["paged_rows"] += int(found.output_rows or 0) if passed is None else passed
         if operator.startswith("FilterExec"):
             passed = int(found.output_rows or 0)
         elif not operator.startswith(_KEEP_ROWS):

@@ -18,7 +18,7 @@ from needlepoint.parquet import CachedCard, Caches, foresee_dictionaries, reads_
 from needlepoint.predicate import leaves
 from needlepoint.query.cache.card_cache import CardCache
 from needlepoint.query.scan.cost_model import Estimate, FileSizes, Mask, NativeFilter, row_groups_of, scan_seconds
-from needlepoint.query.scan.costs import shared
+from needlepoint.query.scan.costs import THREADS, shared
 from needlepoint.query.scan.scan_plan import FEW_FILES, FEW_ROWS, WORTH_SECONDS, ScanPlan, Undecided
 from needlepoint.query.timed_choice import TimedChoice
 
@@ -74,12 +74,12 @@ def _chosen(
     whole = float(weighed.scan.sum()) + weighed.base
     both = pages - float(saved.sum()) + weighed.base
     undecided = None
-    # Some files by page and some by scan is a third way, which is taken if it is clearly faster. A try in a bucket
-    # costs requests.
-    if times is not None and not scan.remote and both > CLEARLY * min(pages, whole):
-        undecided = _undecided(scan, native, (pages, whole), pages <= whole, times)
-    if undecided is not None:
-        faster = np.full(len(saved), not undecided.by_pages)
+    # Some files by page and some by scan is a third way, which is taken if it is clearly faster.
+    if both > CLEARLY * min(pages, whole):
+        by_pages = pages <= whole
+        if times is not None and not scan.remote:  # a try in a bucket costs requests
+            undecided = _undecided(scan, native, (pages, whole), by_pages, times)
+        faster = np.full(len(saved), not (by_pages if undecided is None else undecided.by_pages))
     by_scan = {*weighed.positions[faster].tolist()}
     scans = [*without_card, *by_scan]
     widened = {at: rows for at, rows in weighed.wider.items() if at not in by_scan}
@@ -122,7 +122,8 @@ class _Weighed:
         sizes = FileSizes.of(cards, columns)
         pages = sizes.by_pages(rows.counts, rows.ranges, not scan.remote and reads_jointly(rows.count, caches))
         by_page = pages.seconds(costs)
-        share = costs.in_parallel(1.0, round(float(pages.pages.sum())))
+        joint = bool(np.any(pages.joint))
+        share = costs.in_parallel(1.0, round(float(pages.pages.sum())), len(columns) if joint else THREADS)
         # The first native scan has a fixed cost, which is already paid if another file must be scanned anyway.
         is_first = len(rows) == len(scan.access.rows) and not (scan.access.states == SCANNED).any()
         base = costs.scan + native.values * costs.scan_value if is_first else 0.0

@@ -126,9 +126,10 @@ class Costs:
         """The same in a scan."""
         return self.scan_byte_of(codec) + (self.scan_cell + self.scan_text) / ENTRY_BYTES
 
-    def in_parallel(self, seconds: float, pages: int) -> float:
-        """The time that reads of so many pages, of this sequential time, take in threads, which share decoding."""
-        return shared(seconds, pages // PAGES_FOR_A_THREAD)
+    def in_parallel(self, seconds: float, pages: int, parts: int = THREADS) -> float:
+        """The time that reads of so many pages, of this sequential time, take in threads, which share decoding: so many
+        parts of it, as the columns of files that are read together."""
+        return shared(seconds, min(parts, pages // PAGES_FOR_A_THREAD))
 
 
 def shared(seconds: float, parts: int) -> float:
