@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,10 @@ from tests.lakes import write
 import needlepoint
 from needlepoint import Lake
 from needlepoint.query import execution
+from needlepoint.query.kept_plans import KeptPlans
+from needlepoint.query.scan.scan_plan import Undecided
 from needlepoint.query.scan.table_provider import TableFrame, as_frame
+from needlepoint.query.sql.plan_facts import PlanFacts
 
 
 @pytest.fixture
@@ -118,11 +122,32 @@ def test_a_file_that_is_removed_is_missed_by_a_kept_plan(lake: Lake, tmp_path: P
     assert lake.sql(query).rows() == [{"n": None}]
 
 
-def test_rows_that_are_read_by_page_are_read_again(lake: Lake) -> None:
+def test_rows_that_are_read_by_page_are_read_again(lake: Lake, tmp_path: Path) -> None:
     lake.create_index("item", "id")
+    query = "SELECT sum(f) AS n FROM item WHERE id + 0 < 9 AND id = 7"
     for _ in range(3):
-        assert lake.sql("SELECT sum(f) AS n FROM item WHERE id + 0 < 9 AND id = 7").rows() == [{"n": 7.0}]
-    assert scans_kept(lake) == 0
+        found = lake.sql(query)
+        assert found.rows() == [{"n": 7.0}]
+        assert found.report.tables[0].bytes.read > 0
+    assert scans_kept(lake) == 1
+    write(pa.table({"id": range(100), "f": [2.0 * each for each in range(100)]}), tmp_path / "item" / "a.parquet")
+    for _ in range(3):
+        assert lake.sql(query).rows() == [{"n": 14.0}]
+    lake.sync()
+    assert lake.sql(query).rows() == [{"n": 14.0}]
+
+
+def test_a_plan_is_kept_when_both_ways_were_tried(lake: Lake) -> None:
+    lake.create_index("item", "id")
+    queries = lake.engine.queries
+    query = "SELECT f FROM item WHERE id BETWEEN 7 AND 60 AND f + 0 < 99"
+    undecided = Undecided("key", by_pages=True)
+    for is_settled in (False, True):
+        plan, _ = queries.plans.of(query, None)
+        scan = replace(plan.scans["item"], undecided=replace(undecided, is_settled=is_settled))
+        queries.plans.kept = KeptPlans()
+        queries.plans.kept.keep("key", replace(plan, scans={"item": scan}), PlanFacts())
+        assert scans_kept(lake) == is_settled
 
 
 def test_queries_that_share_a_plan_report_their_own_reads(lake: Lake) -> None:

@@ -1,9 +1,9 @@
 """Plans of queries that run again over the same files.
 
-What a query reads depends on its text, parameters and views, and on the snapshots of its tables. Where it reads whole
-files, and no choice was made that later runs might make differently, the plan is kept as long as the snapshots are the
-newest, and for two seconds where there are indexes, of which one may not have answered. The files are compared with
-their snapshot before and after each run, as without a kept plan.
+What a query reads depends on its text, parameters and views, and on the snapshots of its tables. Unless the next run
+might read the files in another way, the plan is kept as long as the snapshots are the newest. It is kept for two
+seconds only where there are indexes, of which one may not have answered, and where pages were weighed against a scan.
+The files are compared with their snapshot before and after each run, as without a kept plan.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from needlepoint.query.sql.plan_facts import PlanFacts
 # Of a file in a list that DataFusion has, once for each context.
 FILE_BYTES = 1000
 LONGEST_KEPT = 2.0
-"""Seconds for which a plan over tables with indexes is kept: one that could not be read may be there again."""
+"""Seconds for which a plan is kept that may be another one later: an index that could not be read may be back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,12 @@ class KeptPlans:
         scans = (*plan.scans.values(), *plan.unscanned)
         if plan.reads or plan.scores or plan.lists_tables or plan.known or not all(map(_is_settled, scans)):
             return plan
-        plan = replace(plan, frames=KeptFrames())
-        files = sum(len(scan.scanned) for scan in scans)
-        size = plan_bytes(plan.query, plan.views) + FILE_BYTES * files
+        if not any(scan.paged for scan in scans):  # rows are read for each run
+            plan = replace(plan, frames=KeptFrames())
+        size = plan_bytes(plan.query, plan.views) + sum(map(_bytes, scans))
         has_index = any(state.snapshot.indexes for state in plan.states.values())
-        until = time.monotonic() + (LONGEST_KEPT if has_index else float("inf"))
+        may_change = has_index or any(scan.paged or scan.overruled for scan in scans)
+        until = time.monotonic() + (LONGEST_KEPT if may_change else float("inf"))
         self._kept.put((frozenset(plan.states), key), KeptPlan(plan, facts, until), size)
         return plan
 
@@ -70,5 +71,12 @@ class KeptPlans:
 
 
 def _is_settled(scan: ScanPlan) -> bool:
-    """Whether each file is scanned or ruled out: not read by page or by request, and not weighed against that."""
-    return not (scan.paged or scan.overruled or scan.undecided or scan.held or scan.remote)
+    """Whether the next run would read each file in the same way, and can."""
+    is_chosen = scan.undecided is None or scan.undecided.is_settled
+    return is_chosen and not (scan.postponed or scan.held or scan.remote)
+
+
+def _bytes(scan: ScanPlan) -> int:
+    """Of the files, and of the rows that each step left."""
+    plans = [scan.access] if scan.pruning is None else [scan.access, *scan.pruning.accesses]
+    return FILE_BYTES * len(scan.scanned) + sum(each.rows.places.starts.nbytes * 2 for each in plans)

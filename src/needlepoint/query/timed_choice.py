@@ -62,6 +62,12 @@ class _Tried:
         faster = self._best()
         return not faster if self.spent > self.wait * seconds[not faster] else faster
 
+    def is_settled(self, worth_seconds: float) -> bool:
+        """Whether the next run makes the same choice as this one, and probably many others."""
+        if self.first not in self.seconds or self._try(worth_seconds) is not self._best():
+            return False
+        return len(self.seconds) == 2 or self.seconds[self.first] < worth_seconds
+
     def _best(self) -> bool:
         return self.seconds[True] <= self.seconds[False] if len(self.seconds) == 2 else self.first
 
@@ -90,6 +96,12 @@ class TimedChoice:
         with self._lock:
             tried = self._tried.get(hash(key))
             return first if tried is None else tried.next(self._worth_seconds)
+
+    def is_settled(self, key: Hashable) -> bool:
+        """Whether a query makes the choice that it will make in many runs."""
+        with self._lock:
+            tried = self._tried.get(hash(key))
+            return tried is not None and tried.is_settled(self._worth_seconds)
 
     def note(self, key: Hashable, chosen: bool, seconds: float) -> None:
         with self._lock:

@@ -116,3 +116,18 @@ def test_a_way_that_never_ends_is_not_tried_for_ever() -> None:
         if used[-1]:
             choice.note("q", True, 0.1)
     assert used == [True, *[False] * 3, *[True] * 16]
+
+
+def test_a_choice_is_settled_when_another_run_would_make_it_too() -> None:
+    choice = TimedChoice(worth_seconds=0.01)
+    settled = []
+    for chosen, seconds in ((True, 0.5), (False, 0.4), (True, 0.5), (False, 0.4)):
+        settled.append(choice.is_settled("q"))
+        assert choice.choose("q", first=True) is chosen
+        choice.note("q", chosen, seconds)
+    assert settled[:3] == [False] * 3 and choice.is_settled("q")
+    for _ in range(100):
+        choice.note("q", False, 0.4)
+    assert not choice.is_settled("q")  # the slower one is tried again
+    choice.note("little", True, 0.001)
+    assert choice.is_settled("little")

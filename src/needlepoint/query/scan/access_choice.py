@@ -51,7 +51,7 @@ def choose_access(
     each other, the `times` of earlier queries decide.
     """
     rows, files = scan.access.rows, scan.snapshot.files
-    scan = replace(scan, widened=0, overruled=0, undecided=None)
+    scan = replace(scan, widened=0, overruled=0, undecided=None, postponed=False)
     found = list(cards.each([files[position] for position in rows.positions.tolist()]))
     known = np.array([each is not None and access != "scan" for each in found], np.bool_)
     without_card = rows.positions[~known].tolist()
@@ -86,7 +86,7 @@ def _chosen(
     chosen = scan.access.scanning(scans) if scans else scan.access
     scan = scan.with_access(chosen.widened(widened))
     overruled = int(np.count_nonzero(faster))
-    return replace(scan, widened=len(widened), overruled=overruled, undecided=undecided)
+    return replace(scan, widened=len(widened), overruled=overruled, undecided=undecided, postponed=weighed.postponed)
 
 
 def _undecided(
@@ -99,19 +99,20 @@ def _undecided(
     conditions = tuple((type(leaf).__name__, leaf.column) for leaf in leaves(scan.predicate))
     sizes = tuple(round(math.log2(each)) for each in seconds)
     key = (scan.snapshot.table.id, scan.columns, conditions, native.pushdown, sizes)
-    return Undecided(key, times.choose(key, by_pages))
+    return Undecided(key, times.choose(key, by_pages), times.is_settled(key))
 
 
 @dataclass(frozen=True, slots=True)
 class _Weighed:
     """The time of each file by page, or by row group for those in `wider`, which has the rows for that; the time by
-    native scan, and the `base` that any scan takes."""
+    native scan, and the `base` that any scan takes. Dictionaries that are not decoded yet may be `postponed`."""
 
     positions: npt.NDArray[np.int64]
     seconds: Numbers
     wider: dict[int, Rows]
     scan: Numbers
     base: float
+    postponed: bool
 
     @classmethod
     def of(
@@ -144,18 +145,20 @@ class _Weighed:
         seconds = np.where(is_wider, by_group, seconds)
         bounded = _bounded(scan, rows)
         by_scan = scan_seconds(cards, columns, (rows.counts, rows.ranges), bounded, native, costs) * scan_share
+        postponed = False
         if caches is not None:
             with_dictionaries = (seconds > by_scan) & (rows.counts <= FEW_ROWS) & (sizes.dictionaries > 0)
             for number in np.flatnonzero(with_dictionaries).tolist():
                 position = int(rows.positions[number])
                 file = _FileRead(scan, position, cards[number], rows[position], pages, number)
                 kept = file.with_dictionaries(caches, float(by_scan[number]))
+                postponed |= file.cached.declined
                 if kept < seconds[number]:
                     seconds[number], is_wider[number] = kept, False
         # For the other columns, the file is opened again.
         seconds = (seconds + np.where(inexact, pages.file_seconds(costs), 0.0)) * share
         wider = {int(rows.positions[number]): of_groups.rows(number) for number in np.flatnonzero(is_wider).tolist()}
-        return cls(rows.positions, seconds, wider, by_scan, base)
+        return cls(rows.positions, seconds, wider, by_scan, base, postponed)
 
 
 @dataclass(frozen=True, slots=True)

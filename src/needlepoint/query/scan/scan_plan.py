@@ -26,10 +26,12 @@ FEW_ROWS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """A choice between pages and scans that is made by the times of earlier queries with the same key."""
+    """A choice between pages and scans that is made by the times of earlier queries with the same key. If it is not
+    settled, another one may be tried next time."""
 
     key: Hashable
     by_pages: bool
+    is_settled: bool = False
 
 
 class HeldVersion(Protocol):
@@ -72,6 +74,7 @@ class ScanPlan:
     narrowed_by  conditions that a join or an ORDER BY with LIMIT implies, in words (semi_joins.py, top_rows.py,
                  ranked_rows.py)
     undecided    the choice between pages and scans, if the estimates are near each other
+    postponed    whether a dictionary is decoded when the query runs again, and its values are then looked up
     limit        how many of the rows that match are enough, if any of them will do
     filled       columns that have no NULL in any scanned file, if DataFusion should know that
     counted      files whose rows are counted without reading them (aggregates), and `counted_by` in words
@@ -98,6 +101,7 @@ class ScanPlan:
     only: Predicate | ScoreAtLeast | None = None
     narrowed_by: tuple[str, ...] = ()
     undecided: Undecided | None = None
+    postponed: bool = False
     limit: int | None = None
     filled: frozenset[str] = frozenset()
     counted: tuple[File, ...] = ()
