@@ -17,11 +17,11 @@ from needlepoint.errors import NotParquet
 from needlepoint.parquet import describe
 from needlepoint.parquet.format.page_headers import parse_header
 from needlepoint.parquet.format.thrift import I32, I64, spans, zigzag
-from needlepoint.parquet.read import page_decoder
+from needlepoint.parquet.read import page_decoder, unpacked_pages
 from needlepoint.parquet.read.caches import Caches
 from needlepoint.parquet.read.page_plan import CachedCard
 from needlepoint.parquet.read.page_reader import read_files
-from needlepoint.parquet.read.unpacked_pages import FEWEST_PAGES
+from needlepoint.parquet.read.unpacked_pages import FEWEST_BY_NUMPY, FEWEST_PAGES
 from needlepoint.parquet.read.wanted_rows import FileRows
 
 ROWS = 1000
@@ -103,7 +103,7 @@ def test_same_rows_as_a_scan(tmp_path: Path, unpacked: list[bool], layout: str) 
     paths = write(tmp_path, layout)
     columns = values(0).column_names
     drawn = np.random.default_rng(7)
-    for count in (FEWEST_PAGES // 2 - 1, 60, ROWS):
+    for count in (FEWEST_PAGES // 2 - 1, 10, 60, ROWS):  # few pages and many
         rows = np.sort(drawn.choice(ROWS, count, replace=False))
         expected = pa.concat_tables([pq.ParquetFile(path).read(columns).take(rows) for path in paths])
         assert read(paths, columns, rows).equals(expected)
@@ -163,3 +163,26 @@ def test_chunks_of_which_no_pages_are_known(tmp_path: Path, unpacked: list[bool]
         assert read([path], ["id"], rows).equals(expected)
         assert expected["id"].equals(pa.chunked_array([ids.take(pa.array(rows))]))
     assert unpacked == [True] * 3
+
+
+@pytest.mark.parametrize("layout", ["plain", "checksums"])
+def test_headers_of_few_pages_are_read_as_those_of_many(tmp_path: Path, layout: str) -> None:
+    (path,) = write(tmp_path, layout, files=1)
+    card, whole = describe(path).card, Path(path).read_bytes()
+    drawn = np.random.default_rng(11)
+    agreed = 0
+    for leaf in range(len(values(0).columns)):
+        pages = card.leaf_pages(leaf)
+        start, size = card.pages.offset[pages][:FEWEST_BY_NUMPY], card.pages.size[pages][:FEWEST_BY_NUMPY]
+        for harm in [None] * 2 + [*range(200)]:
+            data = np.frombuffer(whole, np.uint8).copy()
+            if harm is not None:
+                data[drawn.choice(start) + drawn.integers(0, 24)] ^= 1 << drawn.integers(0, 8)
+            few, many = (read(data, start, size) for read in (unpacked_pages._few_frames, unpacked_pages._many_frames))
+            if harm is None:
+                assert few is not None and many is not None
+            if few is not None and many is not None:
+                assert b"".join(few.pieces) == b"".join(many.pieces)
+                assert (few.unpacked, few.longest_header) == (many.unpacked, many.longest_header)
+                agreed += harm is not None
+    assert agreed > 100
