@@ -453,6 +453,17 @@ def test_more_digits_than_the_column_holds(finer: Lake, root: Path) -> None:
     assert not finer.table("t").get(ms=datetime.datetime(1970, 1, 1, 0, 0, 0, 500)).rows()
 
 
+@pytest.mark.parametrize(
+    "number", ["CAST(ms AS BIGINT)", "(t.ms)::double", "TRY_CAST(nullif(ms, NULL) AS DECIMAL(20, 0))",
+               "arrow_cast(ms, 'Int64')"],
+)  # fmt: skip
+def test_numbers_of_times_count_the_units_of_the_column(finer: Lake, number: str) -> None:
+    for condition in (f"us > {HALF}", "ns > $value"):
+        query = f"SELECT i FROM t WHERE {number} = 1 AND {condition}"
+        given = {"value": datetime.datetime(1970, 1, 1, 0, 0, 0, 1)}
+        assert finer.sql(query, given if "$" in query else None).rows() == [{"i": 1}], query
+
+
 def test_one_name_in_two_units(root: Path) -> None:
     """Times within one millisecond are not joined."""
     for name, unit, times in (("a", "ms", [0, 1, 2, None]), ("b", "us", [0, 1500, 2000, None])):
