@@ -44,7 +44,8 @@ def with_finer_times(query: str, times: Times, digits_given: int = 0) -> str:
     return sql.wrapped(
         (first, stop, "nullif(arrow_cast(", f", '{_type(finest, types[0])}'), NULL)")
         for first, stop, types in _columns(sql, known)
-        if (finest := max(digits, _beside(sql, first, stop, known))) > min(_DIGITS[each.unit] for each in types)
+        if (finest := max(digits, _beside(sql, first, stop, known), *(_DIGITS[each.unit] for each in types)))
+        > min(_DIGITS[each.unit] for each in types)
     )
 
 
@@ -79,6 +80,15 @@ def _type(digits: int, type: pa.TimestampType) -> str:
     unit = next(unit for most, unit in _UNITS.items() if most >= min(digits, 9))
     zone = "None" if type.tz is None else f'Some("{type.tz}")'
     return f"Timestamp({unit}, {zone})"
+
+
+def is_finer(type: pa.DataType | None, other: pa.DataType | None) -> bool:
+    """Whether both are times, and a value of the one may have more digits than the other holds."""
+    return (
+        isinstance(type, pa.TimestampType)
+        and isinstance(other, pa.TimestampType)
+        and _DIGITS[type.unit] > _DIGITS[other.unit]
+    )
 
 
 def digits_of(value: Any) -> int:
