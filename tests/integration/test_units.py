@@ -453,19 +453,49 @@ def test_more_digits_than_the_column_holds(finer: Lake, root: Path) -> None:
     assert not finer.table("t").get(ms=datetime.datetime(1970, 1, 1, 0, 0, 0, 500)).rows()
 
 
+@pytest.mark.parametrize(
+    "number", ["CAST(ms AS BIGINT)", "(t.ms)::double", "TRY_CAST(nullif(ms, NULL) AS DECIMAL(20, 0))",
+               "arrow_cast(ms, 'Int64')"],
+)  # fmt: skip
+def test_numbers_of_times_count_the_units_of_the_column(finer: Lake, number: str) -> None:
+    for condition in (f"us > {HALF}", "ns > $value"):
+        query = f"SELECT i FROM t WHERE {number} = 1 AND {condition}"
+        given = {"value": datetime.datetime(1970, 1, 1, 0, 0, 0, 1)}
+        assert finer.sql(query, given if "$" in query else None).rows() == [{"i": 1}], query
+
+
+NAMED = [
+    "SELECT i FROM v WHERE {}",
+    "SELECT i FROM (SELECT i, ns ms FROM t) AS x WHERE {}",
+    "WITH x(i, ms) AS (SELECT i, ns FROM t) SELECT i FROM x WHERE {}",
+    "SELECT b.i FROM (SELECT i, us FROM t) AS a JOIN (SELECT i, ns FROM t) AS b(i, ms) ON a.i = b.i AND {}",
+    "SELECT i FROM (SELECT i, ms FROM t WHERE FALSE UNION ALL SELECT i, ns FROM t) AS x WHERE {}",
+]
+
+
+@pytest.mark.parametrize("query", NAMED)
+def test_a_finer_time_under_the_name_of_a_column_keeps_its_digits(finer: Lake, query: str) -> None:
+    finer.sql("CREATE VIEW v AS SELECT i, ns AS ms FROM t")
+    found = finer.sql(query.format("ms > TIMESTAMP '1970-01-01 00:00:00.000001'") + " ORDER BY i").rows()
+    assert found == [{"i": 1}, {"i": 2}]
+
+
 def test_one_name_in_two_units(root: Path) -> None:
     """Times within one millisecond are not joined."""
-    for name, unit, times in (("a", "ms", [0, 1, 2, None]), ("b", "us", [0, 1500, 2000, None])):
+    for name, unit, times in (("a", "ms", [0, 1, 2, None]), ("b", "us", [0, 1500, 2000, None]),
+                              ("c", "ns", [0, 1_500_400, 0, None])):  # fmt: skip
         (root / name).mkdir()
         table = pa.table({"i": range(4), "t": pa.array(times, pa.timestamp(unit))})
         pq.write_table(table, root / name / "0.parquet")
     with needlepoint.open(root) as lake:
-        lake.create_table("a")
-        lake.create_table("b")
+        for name in "abc":
+            lake.create_table(name)
         joined = lake.sql("SELECT a.i, b.t FROM a JOIN b ON a.t = b.t ORDER BY a.i").to_arrow()
         assert joined["i"].to_pylist() == [0, 2] and joined.schema.field("t").type == pa.timestamp("us")
         assert len(lake.sql("SELECT a.i FROM a, b WHERE b.i = 1 AND b.t > a.t")) == 2
         assert len(lake.sql("SELECT i FROM a WHERE t = TIMESTAMP '1970-01-01 00:00:00.001'")) == 1
+        found = lake.sql("SELECT c.i FROM a JOIN c ON a.i = c.i WHERE c.t > TIMESTAMP '1970-01-01 00:00:00.0015'")
+        assert found.rows() == [{"i": 1}]
 
 
 def test_rows_of_another_time_are_not_deleted(finer: Lake) -> None:

@@ -40,7 +40,7 @@ from needlepoint.query.sql.plan_nodes import EXPRESSIONS, nodes, parts_of
 from needlepoint.query.sql.predicate_extraction import requests
 from needlepoint.query.sql.request import Request
 from needlepoint.query.sql.rewriting.conditions import with_hidden_constants
-from needlepoint.query.sql.rewriting.finer_times import digits_of
+from needlepoint.query.sql.rewriting.finer_times import digits_of, is_finer
 from needlepoint.query.sql.rewriting.lossy_casts import HIDES_CAST
 from needlepoint.query.sql.rewriting.passes import BY_FACTS, Texts, as_read, as_run, in_zones
 from needlepoint.query.sql.rewriting.sort_keys import with_kept_keys
@@ -198,6 +198,9 @@ class Planner:
         without = replace(texts, decimals=False)
         if as_run(texts) != as_run(without) and not self._casts_decimals(found.written):
             texts, found = without, planned(without) or self._plan(asked, in_zones(read))
+        without = replace(texts, times=())
+        if as_run(texts) != as_run(without) and self._cuts_times(found.written):
+            texts, found = without, planned(without) or self._plan(asked, in_zones(read))
         for each in BY_FACTS:
             changed = texts.changed(each.query, each.view) if each.needed(found.facts) else texts
             if changed != texts and (other := planned(changed)) is not None:
@@ -338,14 +341,36 @@ class Planner:
         return drawn != known  # else some are in subqueries, or in expressions that DataFusion does not expose
 
     def _may_be_decimal(self, node: datafusion.LogicalPlan, expression: Any) -> bool:
+        type = self._type(node, expression)
+        return type is None or bool(pa.types.is_decimal(type))
+
+    def _cuts_times(self, plan: datafusion.LogicalPlan) -> bool:
+        """Whether a plan before optimization casts a time to a coarser unit. A cast to the finer unit of a column
+        (rewriting/finer_times.py) does that where the query or a view gives the column's name to something else. The
+        finest unit of a UNION is not known yet."""
+        for node, variant in nodes(plan):
+            if type(variant).__name__ == "Union":
+                first, *others = (self._schema(each).types for each in node.inputs())
+                if any(is_finer(*pair) for types in others for pair in zip(types, first, strict=True)):
+                    return True
+            for expression in EXPRESSIONS.get(type(variant).__name__, lambda _: ())(variant):
+                for call in filter(_is_call, parts_of(expression)):
+                    if call.rex_call_operator() == "arrow_cast":
+                        before, after = (self._type(node, each) for each in (call.rex_call_operands()[0], call))
+                        if is_finer(before, after):
+                            return True
+        return False
+
+    def _type(self, node: datafusion.LogicalPlan, expression: Any) -> pa.DataType | None:
+        """The type of an expression in a node; None if DataFusion does not tell."""
         for below in (*node.inputs(), node):  # a join has columns of both inputs
             try:
                 frame = self._context.create_dataframe_from_logical_plan(below)
-                (type,) = frame.select(datafusion.Expr(expression).alias("x")).schema().types
+                (found,) = frame.select(datafusion.Expr(expression).alias("x")).schema().types
             except Exception:
                 continue
-            return bool(pa.types.is_decimal(type))
-        return True
+            return found
+        return None
 
     def _schema(self, plan: datafusion.LogicalPlan) -> pa.Schema:
         return self._context.create_dataframe_from_logical_plan(plan).schema()

@@ -34,6 +34,7 @@ QUOTED, ZONED = cast('"ms"', "Nanosecond"), cast("z", "Microsecond", 'Some("UTC"
         ("ms = '2024-01-01 00:00:00.1' AND ns = ms(1)", None),
         ("a.two = b.two", f"{cast('a.two', 'Microsecond')} = {cast('b.two', 'Microsecond')}"),
         ("i = 5 AND ms IS NULL", None),
+        ("ms::BIGINT < CAST(max(ms) AS INT) AND ns = '2024-01-01 00:00:00.0001'", None),
     ],
 )
 def test_columns_beside_finer_ones(condition: str, expected: str | None) -> None:
@@ -46,6 +47,8 @@ def test_columns_beside_finer_texts() -> None:
     query = "SELECT z FROM t WHERE {} = TIMESTAMP '2024-01-01 00:00:00.0001' GROUP BY z"
     assert with_finer_times(query.format("z"), TIMES) == query.format(ZONED)
     assert with_finer_times(query.format("ns"), TIMES) == query.format("ns")
+    both = {"two": [pa.timestamp("ms"), pa.timestamp("ns")]}
+    assert with_finer_times(query.format("two"), both) == query.format(cast("two", "Nanosecond"))
 
 
 def test_names_of_something_else_stay() -> None:

@@ -6,6 +6,8 @@ cast to the finer unit keeps all digits, inside a function that DataFusion does 
 >>> types = {"ms": [pa.timestamp("ms")], "us": [pa.timestamp("us")]}
 >>> print(with_finer_times("SELECT ms FROM t WHERE ms < us", types))
 SELECT ms FROM t WHERE nullif(arrow_cast(ms, 'Timestamp(Microsecond, None)'), NULL) < us
+
+In a cast to a number, which counts the units of the column, it stays as it is.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from needlepoint.query.sql.rewriting.lossy_casts import ROUNDING, casts_to
 from needlepoint.query.sql.rewriting.operands import Operands
 
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 _UNITS = {3: "Millisecond", 6: "Microsecond", 9: "Nanosecond"}
 _FRACTION = re.compile(r":\d\d\.(\d+)")
+_NUMBERS = re.compile(rf"{ROUNDING}|DOUBLE|FLOAT\d*|REAL")
 _CONDITIONS = {"WHERE", "ON", "HAVING", "QUALIFY"}
 
 Times = Mapping[str, Sequence[pa.TimestampType]]
@@ -40,15 +44,17 @@ def with_finer_times(query: str, times: Times, digits_given: int = 0) -> str:
     return sql.wrapped(
         (first, stop, "nullif(arrow_cast(", f", '{_type(finest, types[0])}'), NULL)")
         for first, stop, types in _columns(sql, known)
-        if (finest := max(digits, _beside(sql, first, stop, known))) > min(_DIGITS[each.unit] for each in types)
+        if (finest := max(digits, _beside(sql, first, stop, known), *(_DIGITS[each.unit] for each in types)))
+        > min(_DIGITS[each.unit] for each in types)
     )
 
 
 def _columns(sql: Operands, times: Times) -> Iterator[tuple[int, int, Sequence[pa.TimestampType]]]:
     """The mentions of columns in conditions, with their qualifiers: the first token of each, and the one after it."""
+    counted = {place for first, stop in casts_to(_NUMBERS, sql) for place in range(first, stop)}
     for place, clause in enumerate(sql.clauses()):
         types = times.get(sql.name(place)) if clause in _CONDITIONS and sql.is_name(place) else None
-        if types is not None and sql.word(place + 1) not in (".", "("):
+        if types is not None and place not in counted and sql.word(place + 1) not in (".", "("):
             first = place
             while sql.word(first - 1) == "." and first > 1:
                 first -= 2
@@ -74,6 +80,15 @@ def _type(digits: int, type: pa.TimestampType) -> str:
     unit = next(unit for most, unit in _UNITS.items() if most >= min(digits, 9))
     zone = "None" if type.tz is None else f'Some("{type.tz}")'
     return f"Timestamp({unit}, {zone})"
+
+
+def is_finer(type: pa.DataType | None, other: pa.DataType | None) -> bool:
+    """Whether both are times, and a value of the one may have more digits than the other holds."""
+    return (
+        isinstance(type, pa.TimestampType)
+        and isinstance(other, pa.TimestampType)
+        and _DIGITS[type.unit] > _DIGITS[other.unit]
+    )
 
 
 def digits_of(value: Any) -> int:

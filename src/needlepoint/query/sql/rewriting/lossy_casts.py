@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from needlepoint.query.sql.rewriting.operands import Operands
 
 HIDES_CAST = "nullif("
-_ROUNDING = re.compile(r"U?(?:TINY|SMALL|BIG)?INT(?:EGER|\d)?|DEC(?:IMAL)?|NUMERIC")
-_ARROW_TYPE = re.compile(r"'\s*(?:U?Int|Decimal)", re.IGNORECASE)
+ROUNDING = r"U?(?:TINY|SMALL|BIG)?INT(?:EGER|\d+)?|DEC(?:IMAL(?:\d+)?)?|NUMERIC"
+_ROUNDING = re.compile(ROUNDING)
+_WORD = re.compile(r"\w+")
 _CASTS = re.compile(r"\bCAST\b|\bTRY_CAST\b|\barrow_cast\b|::", re.IGNORECASE)
 
 
@@ -27,27 +28,28 @@ def with_hidden_casts(query: str) -> str:
     sql = Operands(query)
     return sql.wrapped(
         (first, stop, HIDES_CAST, ", NULL)")
-        for first, stop in _casts(sql)
+        for first, stop in casts_to(_ROUNDING, sql)
         if stop <= len(sql.found) and not sql.is_constant(first, stop)
     )
 
 
-def _casts(sql: Operands) -> Iterator[tuple[int, int]]:
-    """The first token of each cast, and the one after it."""
+def casts_to(types: re.Pattern[str], sql: Operands) -> Iterator[tuple[int, int]]:
+    """The first token of each cast to a type of such a name, in capitals, and the token after the cast."""
+
+    def is_one(place: int) -> bool:
+        name = _WORD.search(sql.word(place).upper())
+        return name is not None and types.fullmatch(name[0]) is not None
+
     for place, word in enumerate(sql.words):
         if word in ("CAST", "TRY_CAST") and sql.word(place + 1) == "(":
             stop = sql.closed(place + 1)
-            if any(_rounds(sql, at + 1) for at, each in sql.inside(place + 1) if each == "AS"):
+            if any(is_one(at + 1) for at, each in sql.inside(place + 1) if each == "AS"):
                 yield place, stop + 1
         elif word == "ARROW_CAST" and sql.word(place + 1) == "(":
             stop = sql.closed(place + 1)
-            if _ARROW_TYPE.match(sql.found[stop - 1][0]):
+            if is_one(stop - 1):
                 yield place, stop + 1
-        elif word == ":" and sql.word(place + 1) == ":" and _rounds(sql, place + 2):
+        elif word == ":" and sql.word(place + 1) == ":" and is_one(place + 2):
             first = sql.before_cast(place)
             if first is not None:
                 yield first, sql.closed(place + 3) + 1 if sql.word(place + 3) == "(" else place + 3
-
-
-def _rounds(sql: Operands, place: int) -> bool:
-    return _ROUNDING.fullmatch(sql.word(place).upper()) is not None
