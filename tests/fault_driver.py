@@ -233,8 +233,8 @@ def run(
         prepared = change.before(lake, stores)
         if lake.publisher is not None:  # the registry is a file
             lake.share()
+        notes.write(b"armed\n")  # first: a thread that publishes may reach the point at once
         points.armed = True
-        notes.write(b"armed\n")
         try:
             with limited_files(largest):
                 change.make(lake, stores, prepared)
