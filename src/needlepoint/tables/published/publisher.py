@@ -36,6 +36,7 @@ from needlepoint.tables.published.manifest import (
 )
 from needlepoint.tables.published.place import MANIFEST, PublishedPlace, is_refusal
 from needlepoint.tables.published.store_state import StoreState, identity_of
+from needlepoint.tables.registry.databases.schema import FORMAT
 from needlepoint.tables.registry.registry import Registry
 
 # Changes within this many seconds are published together.
@@ -283,9 +284,11 @@ class Publisher:
     def _is_behind(self) -> bool:
         """Whether there is something to publish. A registry in which nothing happened yet is not worth it; and one of
         several for the same lake is published only when someone says so."""
-        if self._last.declined and not self._takes_over:
+        last = self._last
+        if last.declined and not self._takes_over:
             return False
-        return self._registry.sequence() != max(1, self._last.sequence)
+        was_upgraded = last.sequence > 0 and last.schema != FORMAT
+        return was_upgraded or self._registry.sequence() != max(1, last.sequence)
 
     def _is_restored(self, known: RegistryManifest) -> bool:
         """Whether the registry is a backup from before this state was published. A delta from that would mix both, also
@@ -307,10 +310,11 @@ class Publisher:
         )
 
     def _is_current(self, known: RegistryManifest) -> bool:
-        return known.registry == self._last.registry and known.sequence == self._registry.sequence()
+        is_own = known.registry == self._last.registry and known.schema == FORMAT
+        return is_own and known.sequence == self._registry.sequence()
 
     def _note(self, manifest: RegistryManifest) -> None:
-        self._last = StoreState(manifest.registry, manifest.sequence, manifest.published_at)
+        self._last = StoreState(manifest.registry, manifest.sequence, manifest.published_at, schema=manifest.schema)
         self._last.write(self._store)
 
     def _next(self, known: RegistryManifest | None, *, whole: bool) -> RegistryManifest:

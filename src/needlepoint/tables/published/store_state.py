@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 STATE = "published.json"
+_FIRST = 7  # of registries that were published before this was kept
 _RESTORED = "~"  # between the id of a registry and what tells it from itself before it was restored
 
 
@@ -18,13 +19,14 @@ _RESTORED = "~"  # between the id of a registry and what tells it from itself be
 class StoreState:
     """What the store remembers: the id of its registry, and which state was published last, when. It is `declined` when
     the registry of another store is published in the lake. `refused_at` is when the lake first refused to be written,
-    0 if it can be."""
+    0 if it can be. `schema` is the format of the registry that was published."""
 
     registry: str
     sequence: int
     published_at: float
     declined: bool = False
     refused_at: float = 0.0
+    schema: int = _FIRST
 
     @classmethod
     def read(cls, store: Path, identity: str) -> StoreState:
@@ -34,7 +36,8 @@ class StoreState:
             try:
                 found = json.loads(path.read_text())
                 known = str(found["registry"]), int(found["sequence"]), float(found["published_at"])
-                return cls(*known, bool(found.get("declined", False)), float(found.get("refused_at", 0.0)))
+                refused_at, schema = float(found.get("refused_at", 0.0)), int(found.get("schema", _FIRST))
+                return cls(*known, bool(found.get("declined", False)), refused_at, schema)
             except FileNotFoundError:
                 cls(identity, 0, 0.0)._create(store)
             except (ValueError, KeyError, TypeError):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -368,6 +370,26 @@ def test_a_later_format_is_refused(lake: Lake, tmp_path: Path, monkeypatch: pyte
         lake.publisher._known = None
         with pytest.raises(StoreError, match="has format 1"):
             lake.publisher.publish()
+
+
+def test_a_registry_that_was_upgraded_is_published_whole(lake: Lake, tmp_path: Path) -> None:
+    """Without another change: readers of the new version refuse the old format."""
+    lake.changes.create_table()
+    first = lake.publisher.publish()
+    place, state = Path(lake.publisher.place.path("registry/manifest.json")), lake.store / STATE
+    place.write_bytes(replace(first, schema=first.schema - 1).to_bytes())
+    state.write_text(json.dumps({**json.loads(state.read_text()), "schema": first.schema - 1}))
+    with pytest.raises(StoreError, match=f"has format {first.schema - 1}; this version .* reads format {first.schema}"):
+        lake.follower(tmp_path / "cache")
+    publisher = Publisher(lake.root, lake.store, lake.registry)
+    publisher.close()
+    assert publisher.state().lag == 0
+    reader = lake.follower(tmp_path / "cache")
+    assert copied(reader) == lake.contents()
+    assert reader.sequence() == first.sequence
+    reader.close()
+    published = lake.another().publish()
+    assert published.deltas == () and published.checkpoint.name != first.checkpoint.name
 
 
 def test_replaced_objects_stay_for_a_while(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
