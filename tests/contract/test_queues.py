@@ -11,7 +11,10 @@ import pytest
 from tests.buckets import Server, aws_server
 from tests.cases import long
 
+from needlepoint.errors import StoreError
+from needlepoint.queues import queue as local_queue
 from needlepoint.queues.postgres import PostgresQueue
+from needlepoint.queues.postgres import queue as postgres_queue
 from needlepoint.queues.queue import LocalQueue, Queue
 from needlepoint.queues.sqs import SqsQueue
 
@@ -50,6 +53,24 @@ def test_a_message_survives_reopening(make) -> None:
     make().put("kept")
     (message,) = make().receive(1, lease=60)
     assert message.body == "kept"
+
+
+@pytest.mark.parametrize("name", ["local", "postgres"])
+def test_a_newer_format_is_refused(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By those that put messages and those that take them. SQS has nothing but the messages."""
+    place = request.getfixturevalue("postgres_url") if name == "postgres" else None
+    with monkeypatch.context() as patch:
+        for module in (local_queue, postgres_queue):
+            patch.setattr(module, "FORMAT", 2)
+        queues[name](tmp_path, place).put("one")
+    for ask in (lambda each: each.put("two"), lambda each: each.receive(1, 60), lambda each: each.waiting()):
+        with pytest.raises(StoreError, match="has format 2; this version of Needlepoint reads format 1"):
+            ask(queues[name](tmp_path, place))
+    for module in (local_queue, postgres_queue):
+        monkeypatch.setattr(module, "FORMAT", 2)
+    assert [each.body for each in queues[name](tmp_path, place).receive(5, 60)] == ["one"]
 
 
 def test_a_leased_message_is_invisible_and_comes_again_when_the_lease_ends(make) -> None:

@@ -122,13 +122,23 @@ def test_two_indexes_and_two_lakes_do_not_meet(url: str, tmp_path: Path) -> None
 
 
 def test_a_newer_format_is_refused(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (sql_space, redis_space):
-        monkeypatch.setattr(module, "FORMAT", space.FORMAT + 1)
+    """By readers and by writers, which would mix both."""
+    with monkeypatch.context() as patch:
+        newer = space.FORMAT + 1
+        for module in (sql_space, redis_space, block_store):
+            patch.setattr(module, "FORMAT", newer)
+        names = fill(open_store(url), tmp_path, PAIRS)
     store = open_store(url)
-    store.ingest([])
-    with pytest.raises(StoreError, match="format 2; this version of Needlepoint reads format 1") as refused:
-        store.refresh([])
-    assert not isinstance(refused.value, IndexDamaged) and PASSWORD not in str(refused.value)
+    store.write_run(tmp_path / "run", entries([(5, 1)]), "run")
+    for ask in (lambda: store.refresh(names), lambda: store.ingest([]), lambda: store.ingest([tmp_path / "run"])):
+        with pytest.raises(StoreError, match="format 2; this version of Needlepoint reads format 1") as refused:
+            ask()
+        assert not isinstance(refused.value, IndexDamaged) and PASSWORD not in str(refused.value)
+    monkeypatch.setattr(block_store, "FORMAT", newer)
+    again = open_store(url)
+    again.refresh(names)
+    assert everything(again) == entries(PAIRS).tolist()
+    assert not again.has_other_runs()
 
 
 def test_keys_of_another_length_are_not_read(url: str, tmp_path: Path) -> None:

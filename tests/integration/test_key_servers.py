@@ -21,6 +21,8 @@ from needlepoint.cli import main
 from needlepoint.errors import StoreError, UsageError
 from needlepoint.indexer.pools import InlinePool
 from needlepoint.query.kept_plans import LONGEST_KEPT
+from needlepoint.stores.keys import block_store, space, sql_space
+from needlepoint.stores.keys import redis as redis_space
 from needlepoint.stores.keys.space import READ_PAUSE
 
 SERVERS = {"postgres": "postgres_url", "mysql": "mysql_url", "redis": "redis_url", "cluster": "redis_cluster_url"}
@@ -180,6 +182,27 @@ def test_indexes_move_between_stores(tmp_path: Path, keys: str, monkeypatch: pyt
         lake.sync()
         check(lake, tmp_path)
         assert [index.store != "" for index in lake.status().tables[0].indexes] == [False, True]
+
+
+@default("postgres")
+def test_an_index_of_an_older_format_is_built_again(tmp_path: Path, keys: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is its upgrade: until the next sync queries scan, and no writer adds anything to it."""
+    write(tmp_path, 0)
+    with needlepoint.open(tmp_path, keys=keys) as lake:
+        lake.create_table("item")
+        lake.create_index("item", "id")
+    for module in (sql_space, redis_space, block_store):
+        monkeypatch.setattr(module, "FORMAT", space.FORMAT + 1)
+    with needlepoint.open(tmp_path, keys=keys, access="pages") as lake:
+        before = lake.registry.indexes.get("item_id_key").id
+        check(lake, tmp_path, used=False)
+        assert "has the old format 1" in str(lake.explain(QUERIES[0]))
+        write(tmp_path, 1)
+        lake.sync()
+        check(lake, tmp_path)
+        index = lake.registry.indexes.get("item_id_key")
+        assert index.id != before and lake.index_stores.ids() == [index.id]
+        assert lake.verify("item").is_sound
 
 
 @default("redis")

@@ -96,6 +96,7 @@ class BlockKeyStore:
     def ingest(self, runs: Sequence[Path]) -> None:
         with patience():
             self._space.create(self._key_bytes)
+            self._checked(self._space.state())
             self._ingest({file.name: file for file in (RunFile(path, self._width) for path in runs)})
         for path in runs:
             path.unlink(missing_ok=True)
@@ -184,6 +185,8 @@ class BlockKeyStore:
                 f"format {FORMAT}.",
                 hint="Use the newer version, or rebuild the index with this one.",
             )
+        if state.format < FORMAT:  # building it again is the upgrade
+            raise IndexDamaged(f"the index in {self._space.shown} has the old format {state.format}.", hint=_HINT)
         if state.key_bytes != self._key_bytes:
             raise IndexDamaged(f"the index in {self._space.shown} has keys of another length.", hint=_HINT)
         return state
