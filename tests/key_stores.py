@@ -1,7 +1,10 @@
-"""Key stores for tests: by a place, which is a directory, the URL of a server, or `leaf+` and where leaf files are."""
+"""Key stores for tests: by a place, which is a directory, the URL of a server, `leaf+` and where leaf files are, or
+`own+` and a directory for a store that is not in this repository."""
 
 from __future__ import annotations
 
+import os
+import pkgutil
 import tempfile
 import uuid
 from pathlib import Path
@@ -14,6 +17,8 @@ from needlepoint.stores.leaf_files import LeafCache, LeafKeyStore
 from needlepoint.stores.rocksdb import RocksKeyStore
 
 LAKE = "0123456789abcdef"
+OWN = os.environ.get("NEEDLE_TEST_KEY_STORE", "")
+"""`module:function` that opens a store which is not in this repository, by a directory and the bytes of a key."""
 
 
 def open_store(place: str, width: int = 8, *, index: int = 7, lake: str = LAKE) -> KeyStore:
@@ -22,6 +27,9 @@ def open_store(place: str, width: int = 8, *, index: int = 7, lake: str = LAKE) 
         location = f"{place.removeprefix('leaf+')}/{index}"
         cache = Path(tempfile.gettempdir()) / "leaf cache"
         return LeafKeyStore(location, width, LeafCache(cache, 1 << 20) if "://" in location else None)
+    if place.startswith("own+"):
+        own: KeyStore = pkgutil.resolve_name(OWN)(Path(place.removeprefix("own+")), width)
+        return own
     if "://" in place:
         return BlockKeyStore(key_server(place).space(lake, index), width)
     return RocksKeyStore(Path(place) / str(index), width)

@@ -1,4 +1,5 @@
-"""One suite over every key store. A new backend adds one line to `stores`."""
+"""One suite over every key store. A new backend adds one line to `stores`. With NEEDLE_TEST_KEY_STORE it runs over a
+store that is not in this repository, and over no other (docs/stores.md)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.cases import cases, long
-from tests.key_stores import entries, fill, ingest_one, key, open_store
+from tests.key_stores import OWN, entries, fill, ingest_one, key, open_store
 
 from needlepoint.stores.base import IndexDamaged, name_in_range
 
@@ -30,7 +31,22 @@ stores = {
     "mysql": "mysql_url",
     "redis": "redis_url",
     "redis cluster": "redis_cluster_url",
+    "own": "own_place",
 }
+TESTED = (
+    ["own"] if OWN else [*[name for name in stores if name not in ("own", "redis cluster")], *long("redis cluster")]
+)
+TESTED_BY_PROCESSES = (
+    ["own"]
+    if OWN
+    else ["rocksdb", "leaf files", "postgres", *long("leaf files in a bucket", "mysql", "redis", "redis cluster")]
+)
+
+
+@pytest.fixture
+def own_place(tmp_path: Path) -> str:
+    (tmp_path / "own store").mkdir()
+    return f"own+{tmp_path / 'own store'}"
 
 
 @pytest.fixture
@@ -51,7 +67,7 @@ def leaf_bucket(server: Server) -> str:
     return f"leaf+{server.bucket().url(uuid.uuid4().hex)}"
 
 
-@pytest.fixture(params=[*[name for name in stores if name != "redis cluster"], *long("redis cluster")])
+@pytest.fixture(params=TESTED)
 def place(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(stores[request.param]))
 
@@ -223,9 +239,7 @@ def test_no_more_than_the_limit_is_held(make, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "name", ["rocksdb", "leaf files", "postgres", *long("leaf files in a bucket", "mysql", "redis", "redis cluster")]
-)
+@pytest.mark.parametrize("name", TESTED_BY_PROCESSES)
 def test_several_processes_ingest_while_one_reads(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     place = str(request.getfixturevalue(stores[name]))
     store = open_store(place)
