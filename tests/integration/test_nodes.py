@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from tests.buckets import Asked, Bucket, Server
+from tests.cases import cases
 from tests.lakes import product_lake, products, staged
 
 import needlepoint
@@ -161,6 +163,24 @@ def test_a_row_takes_few_requests(shared: Shared, server: Server) -> None:
     assert counts[0] <= 4 and counts[1] <= counts[0] and counts[2] < counts[0], counts
 
 
+def test_a_row_by_a_key_index_in_the_lake_takes_few_requests(shared: Shared, server: Server) -> None:
+    shared.publish("orders", orders(0, 3000))
+    shared.writer.create_index("orders", "order_id", store="lake:")
+    shared.writer.share()
+    counts = []
+    for name in ("a", "a", "b"):  # again after a restart
+        node = shared.read(name, object_refresh=60)
+        node.sql("SHOW TABLES")
+        for number in (1234, 1234, 2999):
+            server.asked.clear()
+            assert node.sql(f"SELECT * FROM orders WHERE order_id = {number}").to_arrow().num_rows == 1
+            counts.append(len(server.asked))
+    # The manifest, a directory and a page of a leaf file, a card, and the pages; the disk keeps what never changes.
+    assert counts[:3] == counts[6:] and counts[0] <= 5 and counts[3] <= 2 and max(*counts[1:3], *counts[4:6]) == 1, (
+        counts
+    )
+
+
 def test_a_node_follows_the_lake(shared: Shared, server: Server) -> None:
     fill(shared)
     node, seldom = shared.read(), shared.read(object_refresh=3600)
@@ -233,6 +253,36 @@ def test_the_cache_is_removed_while_a_node_is_open(shared: Shared) -> None:
     shutil.rmtree(shared.directory / "nodex" / "cache")
     for query in QUERIES:
         assert rows(node.sql(query).to_arrow()) == expected(query, product, sale), query
+    shared.publish("sale", orders(1600, 10))
+    shared.writer.share()
+    assert node.sql("SELECT count(*) FROM sale").rows() == [{"count(*)": 1610}]
+
+
+def test_the_cache_is_removed_again_and_again_while_queries_run(shared: Shared) -> None:
+    """All of it: checkpoints, pieces of packs, unpacked text indexes, leaf files, and the directory of the process."""
+    product, sale = fill(shared)
+    shared.writer.copy_store("rocksdb", "lake:")
+    shared.writer.share()
+    node = shared.read("x")
+    assert "product_product_id_key (key): used" in str(node.explain(QUERIES[0]))
+    answers = {query: expected(query, product, sale) for query in QUERIES}
+    cache, removed = shared.directory / "nodex" / "cache", 0
+
+    def ask() -> list[str]:
+        return [
+            query
+            for _ in range(cases(20, 3))
+            for query in QUERIES
+            if rows(node.sql(query).to_arrow()) != answers[query]
+        ]
+
+    with ThreadPoolExecutor(3) as threads:
+        asked = [threads.submit(ask) for _ in range(3)]
+        while not all(each.done() for each in asked):
+            shutil.rmtree(cache, ignore_errors=True)
+            removed += 1
+            time.sleep(0.02)
+    assert [each.result() for each in asked] == [[], [], []] and removed > 5
     shared.publish("sale", orders(1600, 10))
     shared.writer.share()
     assert node.sql("SELECT count(*) FROM sale").rows() == [{"count(*)": 1610}]
