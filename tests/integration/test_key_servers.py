@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import time
@@ -13,13 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from tests.cases import long
+from tests.cases import cases, long
 from tests.database_servers import PASSWORD, PostgresServer, RedisServer
 
 import needlepoint
 from needlepoint.cli import main
 from needlepoint.errors import StoreError, UsageError
 from needlepoint.indexer.pools import InlinePool
+from needlepoint.lake.upkeep import store_copy
 from needlepoint.query.kept_plans import LONGEST_KEPT
 from needlepoint.stores.keys import block_store, space, sql_space
 from needlepoint.stores.keys import redis as redis_space
@@ -202,6 +204,36 @@ def test_an_index_of_an_older_format_is_built_again(tmp_path: Path, keys: str, m
         check(lake, tmp_path)
         index = lake.registry.indexes.get("item_id_key")
         assert index.id != before and lake.index_stores.ids() == [index.id]
+        assert lake.verify("item").is_sound
+
+
+@pytest.mark.parametrize("servers", [("postgres", "redis"), *long((("postgres", "mysql", "redis", "cluster"),))])
+def test_indexes_move_between_any_two_stores(
+    tmp_path: Path, servers: tuple[str, ...], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From each to each other, and nothing of them stays behind."""
+    monkeypatch.setattr(store_copy, "SAMPLES", cases(20, 3))
+    monkeypatch.setenv("OF_THE_TEST", PASSWORD)
+    urls = [request.getfixturevalue(SERVERS[name]).replace(PASSWORD, "${OF_THE_TEST}") for name in servers]
+    places = ["rocksdb", "lake:", *urls]
+    there_and_back = [pair for one, other in itertools.combinations(places, 2) for pair in ((one, other), (other, one))]
+    write(tmp_path, 0)
+    write(tmp_path, 1)
+    with needlepoint.open(tmp_path, access="pages", refresh=0) as lake:
+        lake.create_table("item")
+        lake.create_index("item", "id")
+        lake.create_index("item", "name")
+        at = "rocksdb"
+        for source, target in there_and_back:
+            if at != source:
+                lake.copy_store(at, source)
+            moved = lake.copy_store(source, target)
+            assert [(each.entries, each.checks > 0) for each in moved] == [(4000, True)] * 2
+            at = target
+            check(lake, tmp_path)
+            shown = {index.store for index in lake.status().tables[0].indexes}
+            assert shown == {"" if target == "rocksdb" else target}
+            assert lake.index_stores.ids() == sorted(index.id for index in lake.registry.indexes.all())
         assert lake.verify("item").is_sound
 
 
