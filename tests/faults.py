@@ -38,8 +38,9 @@ PLACES = (
     "sqlite, lake:, bucket",
     "postgres, lake:, bucket",
     "postgres, redis, bucket",
+    "sqlite, lake:, bucket, sqs",
 )
-"""Where registry and queue, keys, and the lake itself are."""
+"""Where registry and queue, keys, and the lake itself are; and the queue, if it is elsewhere."""
 
 QUERIES = (
     "SELECT count(*), sum(id) FROM t WHERE id = 17",
@@ -116,7 +117,8 @@ class Place:
     """Makes lakes with a combination of stores."""
 
     def __init__(self, name: str, request: pytest.FixtureRequest, directory: Path) -> None:
-        self.registry, self.keys, self.lake = name.split(", ")
+        self.registry, self.keys, self.lake, *queue = name.split(", ")
+        self.has_sqs = bool(queue)
         self.wire = Wire()
         self._request = request
         self._directory = directory
@@ -140,6 +142,8 @@ class Place:
         if self.registry == "postgres":
             url = f"{self._server('postgres')}?schema=lake_{number}"
             made = replace(made, registry=url, queue=url)
+        if self.has_sqs:
+            made = replace(made, queue=self._request.getfixturevalue("bucket").server.queue(f"faults-{number}"))
         if self.keys == "rocksdb":
             return made
         return replace(made, keys=self.keys if self.keys == "lake:" else self._server(self.keys))
