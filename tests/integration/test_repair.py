@@ -269,6 +269,9 @@ def test_cards_on_the_disk_of_another_machine_are_not_lost(bucket: Bucket, tmp_p
         one.sync()
         with needlepoint.open(bucket.url("lake"), store=tmp_path / "other", **place) as other:
             assert other.verify("item", 1).damaged == () and other.repair(samples=1) == []
+            explained = str(other.explain("SELECT name FROM item WHERE id = 3"))
+            assert "is missing. It may be on the disk of another machine" in explained and "sync" not in explained
+            check(other, [rows_of(0)])
             other.rebuild("item")
         table = one.registry.tables.get("item")
         assert one.registry.cards.check(table) == {} and len(one.registry.cards.names()) == 1

@@ -66,10 +66,11 @@ class PackWriter:
 
 
 class PackStore:
-    """The packs of one index, or those with the cards."""
+    """The packs of one index, or those with the cards. `lost` is what helps where one is missing."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, lost: str = "`needle sync` builds it again.") -> None:
         self._directory = directory
+        self._lost = lost
 
     def path(self, name: str) -> Path:
         return self._directory / name
@@ -114,7 +115,7 @@ class PackStore:
                 found = iter(pack.read_ranges(wanted) if wanted else ())
                 read = [next(found) if fits else b"" for fits in fit]
         except FileNotFoundError:
-            return [PackDamaged(f"{where} is missing.", hint="`needle sync` builds it again.")] * len(pieces)
+            return [PackDamaged(f"{where} is missing.", hint=self._lost)] * len(pieces)
         except (FileError, ObjectStoreError, OSError) as error:
             return [PackDamaged(f"{where} cannot be read: {error}")] * len(pieces)
         return checked(where, pieces, read)

@@ -26,6 +26,8 @@ from needlepoint.tables.registry.payloads import Payloads
 from needlepoint.tables.registry.tables import Tables
 from needlepoint.tables.registry.views import Views
 
+_ELSEWHERE = "It may be on the disk of another machine that shares the registry."
+
 
 class Registry:
     """What it keeps is in its parts; they share one database, and a transaction can span several of them.
@@ -51,7 +53,8 @@ class Registry:
         local = TableLocks((own or directory) / "turns")
         # Machines that share a registry share the directory of a lake, and not their stores.
         place = root / IN_LAKE if url and isinstance(root, Path) else directory
-        packs = cards or PackStore(place / "cards")
+        own_disk = bool(url) and place == directory and cards is None
+        packs = cards or (PackStore(place / "cards", _ELSEWHERE) if own_disk else PackStore(place / "cards"))
         self.database: RegistryDatabase
         self.locks: Locks
         if url:
@@ -70,7 +73,7 @@ class Registry:
         self.tables = Tables(database, root, self.batches)
         self.views = Views(database)
         self.files = Files(database)
-        self.cards = Cards(database, packs, own_disk=bool(url) and place == directory and cards is None)
+        self.cards = Cards(database, packs, own_disk=own_disk)
         self.indexes = Indexes(database)
         self.generations = IndexGenerations(database)
         self.payloads = Payloads(database)
