@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.buckets import Bucket, aws_server
 from tests.cases import cases
 
-from needlepoint.stores import PackDamaged, PackPiece, PackStore
+from needlepoint.stores import BucketPacks, PackDamaged, PackPiece, PackStore, PieceCache
 
-STORES: dict[str, Callable[[Path], PackStore]] = {"directory": lambda directory: PackStore(directory / "cards")}
+
+def in_bucket(directory: Path) -> PackStore:
+    place = bucket_of_module().url(f"{directory.name}/cards")
+    return BucketPacks(lambda: place, PieceCache(directory, 1 << 20), directory / "scratch")
+
+
+STORES: dict[str, Callable[[Path], PackStore]] = {
+    "directory": lambda directory: PackStore(directory / "cards"),
+    "bucket": in_bucket,
+}
+_BUCKETS: list[Bucket] = []
+
+
+def bucket_of_module() -> Bucket:
+    return _BUCKETS[0]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server() -> Iterator[None]:
+    with aws_server() as server:
+        _BUCKETS.append(server.bucket())
+        yield
+        _BUCKETS.clear()
 
 
 @pytest.fixture(params=STORES)
@@ -40,7 +63,7 @@ def test_any_pieces_are_read_as_written(
 
 
 def test_what_is_not_as_written_is_an_error_and_the_rest_is_not(store: PackStore) -> None:
-    pack, _ = store.write([b"first", b"second", b"third"])
+    pack, size = store.write([b"first", b"second", b"third"])
     first, second, third = placed([b"first", b"second", b"third"])
     others = [
         replace(first, checksum=first.checksum ^ 1),
@@ -50,7 +73,7 @@ def test_what_is_not_as_written_is_an_error_and_the_rest_is_not(store: PackStore
         PackPiece.of(10**9, b"beyond"),
         PackPiece.of(-5, b"before"),
     ]
-    found = store.read(pack, [first, *others, third])
+    found = store.read(pack, [first, *others, third], size=size)
     assert (found[0], found[-1]) == (b"first", b"third")
     assert all(isinstance(each, PackDamaged) and store.where(pack) in str(each) for each in found[1:-1])
     missing = store.read("0" * 32 + ".pack", [first, second])

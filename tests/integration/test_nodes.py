@@ -42,19 +42,21 @@ def orders(first: int, count: int) -> pa.Table:
 class Shared:
     """A bucket, the machine that writes, and readers with an empty disk each."""
 
-    def __init__(self, bucket: Bucket, directory: Path) -> None:
+    def __init__(self, bucket: Bucket, directory: Path, **settings: Any) -> None:
         self.bucket = bucket
         self.directory = directory
+        self.settings = settings
         self.url = bucket.url("lake")
         self.writer = self.write()
         self.readers: list[needlepoint.Lake] = []
 
     def write(self, **settings: Any) -> needlepoint.Lake:
-        return needlepoint.open(self.url, store=self.directory / "store", object_refresh=0, workers=1, **settings)
+        given = {"object_refresh": 0, "workers": 1, **self.settings, **settings}
+        return needlepoint.open(self.url, store=self.directory / "store", **given)
 
     def read(self, name: str = "", **settings: Any) -> needlepoint.Lake:
         """Each with a disk of its own."""
-        given = {"object_refresh": 0, **settings}
+        given = {"object_refresh": 0, **self.settings, **settings}
         place = self.directory / f"node{name or len(self.readers)}"
         made = needlepoint.open(self.url, read_only=True, store=place / "none", cache=place / "cache", **given)
         self.readers.append(made)
@@ -95,7 +97,8 @@ def fill(shared: Shared) -> tuple[pa.Table, pa.Table]:
     writer.create_index("sale", "city", "distinct")
     writer.create_index("sale", "note", "text")
     writer.sql("CREATE VIEW milk AS SELECT * FROM sale WHERE note LIKE '%milk%'")
-    writer.share()
+    if writer.publisher is not None:
+        writer.share()
     return pa.concat_tables(made[0]), pa.concat_tables(made[1])
 
 
@@ -438,6 +441,48 @@ def test_other_processes_open_a_node_as_this_one_did(shared: Shared) -> None:
         assert again.sql("SELECT count(*) FROM sale").rows() == [{"count(*)": 1600}]
     finally:
         again.close()
+
+
+def test_nodes_of_a_registry_in_postgresql(bucket: Bucket, server: Server, tmp_path: Path, postgres_url: str) -> None:
+    """They have nothing but the lake and the registry, and use all indexes; so does a second machine that writes."""
+    shared = Shared(bucket, tmp_path, registry=postgres_url, queue=postgres_url)
+    try:
+        product, sale = fill(shared)
+        assert not [*(tmp_path / "store").glob("**/*.pack")]
+        second = needlepoint.open(shared.url, store=tmp_path / "second", cache=tmp_path / "c", **shared.settings)
+        shared.readers.append(second)
+        for lake in (shared.read("x"), second):
+            for query in QUERIES:
+                assert rows(lake.sql(query).to_arrow()) == expected(query, product, sale), query
+            used = {line for query in QUERIES for line in str(lake.explain(query)).splitlines() if "used" in line}
+            for name in ("product_product_id_key", "product_upc_distinct", "product_title_text"):
+                assert any(f"{name} " in line and ": used" in line for line in used), (name, used)
+        again = shared.read("x", object_refresh=60)
+        for _ in range(2):
+            again.sql("SHOW TABLES")
+            server.asked.clear()
+            assert again.sql("SELECT * FROM product WHERE upc = 'U000000777'").to_arrow().num_rows == 1
+        assert len(server.gets()) == len(server.asked) == 1
+        second.delete("sale", "order_id < 400")
+        second.rebuild("product")
+        second.compact("sale")
+        second.sync()
+        shared.writer.sweep(now=True)
+        left = sale.filter(pa.compute.greater_equal(sale["order_id"], 400))
+        for lake in (shared.writer, second, shared.read()):
+            for query in QUERIES:
+                assert rows(lake.sql(query).to_arrow()) == expected(query, product, left), query
+            assert lake.verify("product", samples=2).is_sound
+        kept = {
+            (each.id, name)
+            for each in second.registry.indexes.all()
+            for name in second.registry.payloads.packs_of(each)
+        }
+        assert len(shared.keys("packs/")) == len(kept) + len(second.registry.cards.names())
+        second.drop_index("sale_note_text")
+        assert len(shared.keys("packs/")) < len(kept) + len(second.registry.cards.names())
+    finally:
+        shared.close()
 
 
 def test_a_node_uses_key_indexes_in_the_lake(shared: Shared) -> None:

@@ -106,10 +106,18 @@ def test_a_published_registry_is_withdrawn_and_comes_back(bucket: Bucket, tmp_pa
     with needlepoint.open(url, **place) as lake:
         lake.create_table("item")
         lake.create_index("item", "id", name="ids", store="lake:")
+        lake.create_index("item", "name", kind="distinct", name="names")
+    of_names = "SELECT count(*) FROM item WHERE name = 'dairy cow 33'"
     empty = {"store": tmp_path / "none", "cache": tmp_path / "cache", "object_refresh": 0.0, "access": "pages"}
     with needlepoint.open(url, read_only=True, **empty) as reader:
         check(reader, [rows_of(0)])
-        assert needlepoint.move_registry(url, "sqlite", postgres_url, **place).withdrawn
+        moved = needlepoint.move_registry(url, "sqlite", postgres_url, **place)
+        assert moved.withdrawn and not moved.local and not moved.problems
+        with needlepoint.open(
+            url, read_only=True, registry=postgres_url, **{**empty, "cache": tmp_path / "c"}
+        ) as other:
+            assert "names (distinct): used" in str(other.explain(of_names))
+            check(other, [rows_of(0)])
         with pytest.raises(UsageError, match="there is no store"):
             needlepoint.open(url, read_only=True, **{**empty, "cache": tmp_path / "other"})
         bucket.put_table("lake/item/1.parquet", rows_of(1))
@@ -117,8 +125,10 @@ def test_a_published_registry_is_withdrawn_and_comes_back(bucket: Bucket, tmp_pa
             lake.sync()
             check(lake, [rows_of(0), rows_of(1)])
         check(reader, [rows_of(0)])  # a state that was published
-        assert not needlepoint.move_registry(url, postgres_url, "sqlite", **place).withdrawn
+        moved = needlepoint.move_registry(url, postgres_url, "sqlite", **place)
+        assert not moved.withdrawn and not moved.problems
         with needlepoint.open(url, **place) as lake:
+            assert "names (distinct): used" in str(lake.explain(of_names))
             lake.share()
             assert lake.repair(samples=1) == []
         check(reader, [rows_of(0), rows_of(1)])

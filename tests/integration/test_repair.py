@@ -260,26 +260,69 @@ def test_a_batch_whose_publisher_died(tmp_path: Path, monkeypatch: pytest.Monkey
         check(lake, [rows_of(0)])
 
 
-def test_cards_on_the_disk_of_another_machine_are_not_lost(bucket: Bucket, tmp_path: Path, postgres_url: str) -> None:
-    """With the registry in PostgreSQL and the lake in a bucket, each machine has packs of its own."""
+def test_machines_share_the_cards_of_a_lake_in_a_bucket(bucket: Bucket, tmp_path: Path, postgres_url: str) -> None:
+    """With the registry in PostgreSQL; what one of them builds, or repairs, the others read by page."""
     bucket.put_table("lake/item/0.parquet", rows_of(0))
     place = {"registry": postgres_url, "access": "pages"}
+    query = "SELECT name FROM item WHERE id = 3"
+
+    def is_paged(lake: needlepoint.Lake) -> bool:
+        (report,) = lake.sql(query).report.tables
+        return (report.page_read_files, report.scanned_files) == (1, 0)
+
     with needlepoint.open(bucket.url("lake"), store=tmp_path / "one", **place) as one:
         one.create_table("item")
-        one.sync()
-        with needlepoint.open(bucket.url("lake"), store=tmp_path / "other", **place) as other:
-            assert other.verify("item", 1).damaged == () and other.repair(samples=1) == []
-            explained = str(other.explain("SELECT name FROM item WHERE id = 3"))
-            assert "is missing. It may be on the disk of another machine" in explained and "sync" not in explained
+        one.create_index("item", "id")
+        with needlepoint.open(bucket.url("lake"), store=tmp_path / "other", cache=tmp_path / "c", **place) as other:
+            for lake in (one, other):
+                check(lake, [rows_of(0)])
+                assert is_paged(lake)
+            assert other.verify("item", 1).is_sound and other.repair(samples=1) == []
+            (key,) = keys_of(bucket, "/cards/")
+            data = bytearray(bucket.client.get_object(Bucket=bucket.name, Key=key)["Body"].read())
+            bucket.put(key, bytes(each ^ 0x5A for each in data))
+            shutil.rmtree(tmp_path / "c")
+        with needlepoint.open(bucket.url("lake"), store=tmp_path / "third", cache=tmp_path / "d", **place) as other:
             check(other, [rows_of(0)])
-            other.rebuild("item")
-        table = one.registry.tables.get("item")
-        assert one.registry.cards.check(table) == {} and len(one.registry.cards.names()) == 1
-        (pack,) = (tmp_path / "one/cards").glob("*.pack")
-        flipped(pack)
-        assert len(one.verify("item", 1).damaged) == 1
-        assert [each.is_done for each in one.repair(samples=1)] == [True]
-        check(one, [rows_of(0)])
+            assert not is_paged(other)
+            assert len(other.verify("item", 1).damaged) == 1
+            assert [each.is_done for each in other.repair(samples=1)] == [True]
+            assert is_paged(other)
+            bucket.delete(keys_of(bucket, "/cards/")[-1])
+            other.sync()
+            other.sweep(now=True)
+            assert len(keys_of(bucket, "/cards/")) == len(other.registry.cards.names()) == 1
+        reader = needlepoint.open(
+            bucket.url("lake"), store=tmp_path / "none", cache=tmp_path / "e", read_only=True, **place
+        )
+        with reader:
+            check(reader, [rows_of(0)])
+            assert is_paged(reader) and is_paged(one)
+    assert not [*tmp_path.glob("*/cards")]
+
+
+def test_packs_of_an_earlier_version_are_put_into_the_bucket(bucket: Bucket, tmp_path: Path, postgres_url: str) -> None:
+    """They were on the disk of the machine that built them."""
+    bucket.put_table("lake/item/0.parquet", rows_of(0))
+    place = {"registry": postgres_url, "access": "pages", "store": tmp_path / "store", "cache": tmp_path / "cache"}
+    with needlepoint.open(bucket.url("lake"), **place) as lake:
+        lake.create_table("item")
+        lake.create_index("item", "name", kind="distinct", name="names")
+    before = keys_of(bucket, "/packs/")
+    assert len(before) == 2
+    for key in before:
+        part = key.rpartition("/packs/")[2].partition("/")[2]
+        own = tmp_path / "store" / (part if part.startswith("cards/") else f"indexes/{part}")
+        own.parent.mkdir(parents=True, exist_ok=True)
+        own.write_bytes(bucket.client.get_object(Bucket=bucket.name, Key=key)["Body"].read())
+        bucket.delete(key)
+    with needlepoint.open(bucket.url("lake"), **place) as lake:
+        assert "is missing" in lake.status().tables[0].indexes[0].problem
+        check(lake, [rows_of(0)])
+        lake.sync()
+        assert keys_of(bucket, "/packs/") == before
+        assert lake.verify("item", 1).is_sound
+        assert "names (distinct): used" in str(lake.explain("SELECT count(*) FROM item WHERE name = 'dairy cow 33'"))
 
 
 def test_packs_on_the_disk_of_another_machine_are_not_lost(tmp_path: Path, postgres_url: str) -> None:

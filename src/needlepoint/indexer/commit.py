@@ -48,6 +48,7 @@ def _ingest(store: KeyStore, runs: Sequence[Path], tasks: StoreTasks) -> None:
 
 def repair_cards(registry: Registry) -> None:
     """Make the registry forget the cards whose packs are lost or cut, so that a build makes them again."""
+    registry.share_cards()
     registry.cards.forget_packs(registry.cards.lost())
 
 
@@ -65,11 +66,12 @@ def repair(registry: Registry, stores: IndexStores, index: Index) -> None:
 
 
 def _forget_lost_payloads(registry: Registry, stores: IndexStores, index: Index) -> None:
-    """Those whose pack is lost, and those that are not of a current version. With the registry in a server, a pack that
-    is not here may be on the disk of another machine: only `repair` and `rebuild` build its payloads again."""
+    """Those whose pack is lost, and those that are not of a current version. A pack that is not here may be on the disk
+    of another machine, if packs are not shared: then only `repair` and `rebuild` build its payloads again."""
+    stores.share(index)
     places = registry.payloads.places(index)
     packs = {place.pack for place in places.values() if place.pack}
-    lost = set[str]() if registry.is_on_server else stores.packs(index).missing(packs)
+    lost = stores.packs(index).missing(packs) if stores.has_all_packs else set[str]()
     stale = [id for id, place in places.items() if place.pack in lost or not is_current(index.kind, place.version)]
     if stale:
         registry.payloads.forget(index, stale)

@@ -9,6 +9,8 @@ Readers of the old store or pack find it gone, and scan.
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +23,7 @@ from needlepoint.errors import StoreError, UnknownName
 from needlepoint.indexer.build import Artifact, BuildTask, build
 from needlepoint.indexer.plan import file_tasks, index_tasks
 from needlepoint.indexes import IndexStores, entries_per_file, entry_kind, index_fields, keeps_entries
-from needlepoint.stores import Entries, IndexDamaged, KeyStore, PackStore, PackWriter, name_in_range
+from needlepoint.stores import Entries, IndexDamaged, KeyStore, PackStore, name_in_range
 from needlepoint.tables import Index
 from needlepoint.tables.registry import PackEntry, Registry
 
@@ -167,34 +169,26 @@ def _portions(chunks: Iterator[Entries], covered: frozenset[int], capacity: int)
 
 def sweep_packs(registry: Registry, stores: IndexStores, older_than: float) -> int:
     """Remove payloads of files that are gone, and packs that nothing refers to. Returns the bytes that are free."""
-    freed = 0
+    freed, sizes = 0, functools.cache(lambda index_id: stores.packs_of(index_id).sizes())
     for (index_id, name), live in registry.payloads.pack_entries().items():
         with contextlib.suppress(FileNotFoundError):  # sync builds again what was lost
-            freed += _sweep_pack(registry, stores.packs_of(index_id), index_id, name, live)
+            size = sizes(index_id).get(name, 0)
+            freed += _sweep_pack(registry, stores.packs_of(index_id), index_id, name, size, live)
     wanted: dict[int, set[str]] = {}
     for index_id, pack in registry.payloads.packs():
         wanted.setdefault(index_id, set()).add(pack)
     return freed + sum(stores.packs_of(id).sweep(wanted.get(id, set()), older_than) for id in stores.ids())
 
 
-def _sweep_pack(registry: Registry, packs: PackStore, index_id: int, name: str, live: Sequence[PackEntry]) -> int:
+def _sweep_pack(
+    registry: Registry, packs: PackStore, index_id: int, name: str, size: int, live: Sequence[PackEntry]
+) -> int:
     """Copy the payloads that are of use into a new pack, if there are others. Returns the bytes that are free."""
-    old = packs.path(name)
-    size = old.stat().st_size
     if sum(each.length for each in live) >= size:
         return 0
-    writer = PackWriter(old.parent)
-    moved = []
-    try:
-        with old.open("rb") as file:
-            for each in live:
-                file.seek(each.offset)
-                moved.append((each, writer.position))
-                writer.add(file.read(each.length))
-        writer.close()
-    except BaseException:
-        writer.path.unlink(missing_ok=True)
-        raise
-    registry.payloads.repack(index_id, name, writer.name, moved)
-    old.unlink(missing_ok=True)
-    return size - writer.path.stat().st_size
+    with packs.open(name) as file:
+        copied, kept = packs.write(file.read(each.offset, each.length) for each in live)
+    starts = itertools.accumulate((each.length for each in live), initial=0)
+    registry.payloads.repack(index_id, name, copied, list(zip(live, starts, strict=False)))
+    packs.remove(name)
+    return size - kept

@@ -6,6 +6,7 @@ index_stores   what indexes keep in the store; chooses the backend
 index_damage   what is wrong with what an index keeps
 key_servers    the servers in which a lake keeps keys
 leaf_stores    key indexes in the lake itself
+shared_packs   packs in a bucket, of machines that share a registry
 key/           value to rows, in one store for all files of a table
 distinct/      values of a file and their pages
 bloom/         bloom filters of our own
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from needlepoint.indexes.kinds import entry_kind, is_current, keeps_entries, kind, payload_kind
     from needlepoint.indexes.leaf_stores import LEAF_FILES, LeafStores
     from needlepoint.indexes.parquet_bloom import filtered_columns, may_match
+    from needlepoint.indexes.shared_packs import SharedPacks
     from needlepoint.indexes.stored import JUST_USED, StoredPayload, UnpackedPayloads
     from needlepoint.indexes.zone_map import LONGEST_BOUND, ZoneMap, zone_maps
 
@@ -58,6 +60,7 @@ __all__ = [
     "IndexPayload",
     "IndexStores",
     "LeafStores",
+    "SharedPacks",
     "KeysAndRows",
     "Options",
     "StoredPayload",
@@ -91,6 +94,7 @@ __getattr__ = on_demand(
         "key_servers": "IN_LAKE_STORE is_local is_same_store store_of",
         "kinds": "entry_kind is_current keeps_entries kind payload_kind",
         "leaf_stores": "LEAF_FILES LeafStores",
+        "shared_packs": "SharedPacks",
         "parquet_bloom": "filtered_columns may_match",
         "stored": "JUST_USED StoredPayload UnpackedPayloads",
         "zone_map": "LONGEST_BOUND ZoneMap zone_maps",

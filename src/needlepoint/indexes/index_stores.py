@@ -3,7 +3,7 @@
 EntryKind     one sorted store of entries for all files: in RocksDB, one directory per index id in the store of the
               lake; in leaf files, one directory per index id in the lake itself; or in a server, by the id of the
               lake and that of the index
-PayloadKind   packs, with the payloads of many files each, in a directory of the lake's store
+PayloadKind   packs, with the payloads of many files each, in a directory of the lake's store, or in a bucket
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from needlepoint.tables import Index, Table
 from needlepoint.tables.registry import Registry
 
 if TYPE_CHECKING:
+    from needlepoint.indexes.shared_packs import SharedPacks
     from needlepoint.stores.leaf_files import LeafKeyStore
 
 # Of an index whose column is no longer in the table: it is destroyed or counted, and never searched.
@@ -86,12 +87,14 @@ class IndexStores:
         keys: str = "",
         leaves: LeafStores | None = None,
         identity: Callable[[], str] | None = None,
+        shared: SharedPacks | None = None,
     ) -> None:
         """`keys` is the setting; `leaves` are those in the lake, by default the one that the store is in; `identity` is
-        that of the registry, if it is a copy of another one."""
+        that of the registry, if it is a copy of another one; `shared` are packs that other machines write, too."""
         self._identity = functools.cache(identity or registry.identity)
         self._leaves = leaves or LeafStores(directory.parent.parent)
         self._directory = directory
+        self._shared = shared
         self._registry = registry
         self._block_bytes = block_bytes
         self._servers = KeyServers(directory.parent, registry, keys, self._identity)
@@ -141,12 +144,31 @@ class IndexStores:
         return self.packs_of(index.id)
 
     def packs_of(self, index_id: int) -> PackStore:
-        return PackStore(self._place(index_id))
+        return PackStore(self._place(index_id)) if self._shared is None else self._shared.of(index_id)
+
+    @property
+    def has_all_packs(self) -> bool:
+        """Whether no other machine has packs that this one lacks."""
+        return self._shared is not None or not self._registry.is_on_server
+
+    def share(self, index: Index) -> None:
+        """Put packs that are on the disk of this machine where others have theirs."""
+        if self._shared is not None:
+            self.take_packs(index, PackStore(self._place(index.id)))
+
+    def take_packs(self, index: Index, other: PackStore) -> None:
+        """Copy the packs of an index that are missing, as far as the other store has them."""
+        here, names = self.packs(index), self._registry.payloads.packs_of(index)
+        for name in sorted(here.missing(names & other.sizes().keys())):
+            here.take(other, name)
 
     def ids(self) -> list[int]:
         """Of all indexes that keep something in the lake, its store or a server that answers, known to the registry or
         not."""
-        return sorted({*self._local_ids(), *self._leaf_ids(), *self._servers.ids()})
+        return sorted({*self._local_ids(), *self._leaf_ids(), *self._pack_ids(), *self._servers.ids()})
+
+    def _pack_ids(self) -> dict[int, float]:
+        return {} if self._shared is None else self._shared.ids()
 
     def _leaf_ids(self) -> dict[int, float]:
         return self._leaves.ids(self._identity()) if self._servers.uses_leaf_files else {}
@@ -188,11 +210,13 @@ class IndexStores:
         if store is not None:
             store.close()
         key_store(self._place(index_id), _ANY_WIDTH).destroy()
-        self.packs_of(index_id).destroy()
+        PackStore(self._place(index_id)).destroy()
         self._destroy_elsewhere(index_id)
 
     def _destroy_elsewhere(self, index_id: int) -> None:
         """In the lake and in servers."""
+        if self._shared is not None:
+            self._shared.of(index_id).destroy()
         if self._servers.uses_leaf_files:
             self._leaves.destroy(self._identity(), index_id)
         self._servers.destroy(index_id)
@@ -208,7 +232,7 @@ class IndexStores:
         """Destroy what replaced generations, and drops that were killed, left behind, and leaf files that were merged.
         In the lake and in a server, what is younger may be a generation that another process fills."""
         # In this order: an index is in the registry before it has a store, or gets one in the commit that adds it.
-        there, served = self._local_ids(), {**self._servers.ids(), **self._leaf_ids()}
+        there, served = self._local_ids(), {**self._servers.ids(), **self._leaf_ids(), **self._pack_ids()}
         if not {index.id for index in self._registry.indexes.all()}.issuperset([*there, *served]):
             known = self._registry.generations.current_ids()
             for id in {*there, *(id for id, age in served.items() if age >= older_than)} - known:

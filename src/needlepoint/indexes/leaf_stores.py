@@ -63,14 +63,7 @@ class LeafStores:
 
     def ids(self, registry: str) -> dict[int, float]:
         """The indexes that have something here, with the seconds since the last write to each."""
-        now, newest = time.time(), dict[int, float]()
-        try:
-            for name, written in _written(f"{self._location}/{registry}"):
-                if name.isdecimal():
-                    newest[int(name)] = max(written, newest.get(int(name), written))
-        except (NeedlepointError, OSError) as error:
-            _log.info("%s", error)
-        return {index_id: now - written for index_id, written in newest.items()}
+        return ages_below(f"{self._location}/{registry}")
 
     def destroy(self, registry: str, index_id: int) -> None:
         """Remove the store of an index; a sweep does it later if that fails now."""
@@ -85,6 +78,18 @@ class LeafStores:
             return self.store(registry, index_id, key_bytes).sweep(grace)
         except NeedlepointError:
             return 0  # a damaged store: queries name it
+
+
+def ages_below(location: str) -> dict[int, float]:
+    """The indexes that have a directory here, with the seconds since the last write to each."""
+    now, newest = time.time(), dict[int, float]()
+    try:
+        for name, written in _written(location):
+            if name.isdecimal():
+                newest[int(name)] = max(written, newest.get(int(name), written))
+    except (NeedlepointError, OSError) as error:
+        _log.info("%s", error)
+    return {index_id: now - written for index_id, written in newest.items()}
 
 
 def _written(location: str) -> Iterator[tuple[str, float]]:

@@ -20,14 +20,14 @@ from needlepoint.errors import NeedlepointError, StoreError, UsageError
 from needlepoint.indexer import Progress, no_progress
 from needlepoint.indexes import LEAF_FILES, IndexStores, LeafStores, UnpackedPayloads
 from needlepoint.lake.locations import lake_root
-from needlepoint.lake.node import is_shared, open_node
+from needlepoint.lake.node import cache_directory, is_shared, open_node, shared_packs
 from needlepoint.lake.statements import explain_statement, run_statement
 from needlepoint.maintenance import MaintainedTables
 from needlepoint.parquet import ByteCache
 from needlepoint.query import Engine, IndexCache, Limits, Result, RunningQuery
 from needlepoint.queues import LocalQueue, Queue
 from needlepoint.settings import Settings
-from needlepoint.stores import check_owner, claim, read_only_error, store_directory
+from needlepoint.stores import PieceCache, check_owner, claim, read_only_error, store_directory
 from needlepoint.tables.registry import Registry
 
 if TYPE_CHECKING:
@@ -116,6 +116,7 @@ class Lake(MaintainedTables):
                 f"there is no lake in '{root}'." if inside else f"there is no store of '{root}' in {self.store}.",
                 hint="`needle create-table` or `needle ingest` creates one; --lake or NEEDLE_LAKE says where it is.",
             )
+        self._pieces: PieceCache | None = None
         # Where a lake that is open for reading only writes what it unpacks and holds.
         self._own = forks.OwnDirectory() if read_only else None
         work = self.store if self._own is None else Path(self._own.name)
@@ -125,11 +126,18 @@ class Lake(MaintainedTables):
             elif not settings.registry or self.store.exists():  # with the registry elsewhere, it may have no store yet
                 check_owner(self.store, self.root)
             own = work if read_only else None
-            self.registry = Registry(self.store, self.root, own=own, url=settings.registry, create=not must_exist)
+            if settings.registry and isinstance(self.root, str):
+                self._pieces = PieceCache(cache_directory(self.root, settings.cache), settings.pack_bytes)
+            self.registry = Registry(
+                self.store, self.root, own=own, url=settings.registry, create=not must_exist, pieces=self._pieces
+            )
             leaves = LeafStores.cached(self.root, work / "leaves", settings.pack_bytes)
             keys = settings.keys or (LEAF_FILES if settings.registry else "")  # machines share more than RocksDB does
+            shared = None
+            if self._pieces is not None:
+                shared = shared_packs(str(self.root), work, self.registry, self._pieces)
             self.index_stores = IndexStores(
-                self.store / "indexes", self.registry, settings.block_bytes, keys, leaves=leaves
+                self.store / "indexes", self.registry, settings.block_bytes, keys, leaves=leaves, shared=shared
             )
         else:
             self.registry, self.index_stores = node.registry, node.index_stores(settings)
@@ -189,6 +197,8 @@ class Lake(MaintainedTables):
         self.history.close()
         self.queue.close()
         self.registry.close()
+        if self._pieces is not None:
+            self._pieces.close()
         if self.node is not None:
             self.node.close()
         if self._own is not None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from needlepoint.errors import StoreError
-from needlepoint.indexes import IndexStores, LeafStores, is_local, keeps_entries
+from needlepoint.indexes import IndexStores, LeafStores, SharedPacks, is_local, keeps_entries
 from needlepoint.lake.locations import lake_root
 from needlepoint.objects import is_url
 from needlepoint.settings import Settings
@@ -95,6 +96,12 @@ class Node:
         """After the registry."""
         self.pieces.close()
         self.follower.close()
+
+
+def shared_packs(root: str, work: Path, registry: Registry, pieces: PieceCache | None) -> SharedPacks:
+    """Packs in the bucket, of machines that share a registry."""
+    identity = functools.cache(registry.identity)
+    return SharedPacks(root, identity, pieces or PieceCache(work, 0), work / "scratch" / "packs")
 
 
 def packs_at(place: str, pieces: PieceCache) -> PackStore:

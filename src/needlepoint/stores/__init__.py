@@ -1,15 +1,16 @@
 """Storage of indexes and the registry.
 
-base         the interface of a store for a key index
-rocksdb      key indexes in RocksDB
-leaf_files/  key indexes in the lake: Parquet files and a manifest
-keys/        key indexes in servers: PostgreSQL, MySQL, Redis
-packs        payloads, or cards, of many files in one
-lake_packs   packs in a bucket, written by another machine
-piece_cache  pieces of them on the local disk
-place        the directory of a lake's store
-database     SQLite for the registry, the queue and the history
-postgres/    PostgreSQL for the registry and the queue
+base          the interface of a store for a key index
+rocksdb       key indexes in RocksDB
+leaf_files/   key indexes in the lake: Parquet files and a manifest
+keys/         key indexes in servers: PostgreSQL, MySQL, Redis
+packs         payloads, or cards, of many files in one
+lake_packs    packs in a bucket, written by another machine
+bucket_packs  packs in a bucket, which this and other machines write
+piece_cache   pieces of them on the local disk
+place         the directory of a lake's store
+database      SQLite for the registry, the queue and the history
+postgres/     PostgreSQL for the registry and the queue
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from needlepoint.stores.base import (
     StoreTasks,
     name_in_range,
 )
+from needlepoint.stores.bucket_packs import BucketPacks
 from needlepoint.stores.database import Database, Upgrade, is_damaged, read_only_error, statements_of
 from needlepoint.stores.lake_packs import LakePacks
 from needlepoint.stores.packs import UNCLAIMED_AGE, PackDamaged, PackPiece, PackStore, PackWriter
@@ -47,6 +49,7 @@ __all__ = [
     "BLOCK_BYTES",
     "IN_LAKE",
     "UNCLAIMED_AGE",
+    "BucketPacks",
     "Database",
     "Entries",
     "IndexDamaged",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn
 
 from needlepoint.errors import NeedlepointError, StoreError
 from needlepoint.objects import Identity
@@ -16,8 +15,9 @@ from needlepoint.stores.piece_cache import PieceCache
 class LakePacks(PackStore):
     """The packs below a URL. They never change, and every piece has a checksum: no request but for the pieces."""
 
-    def __init__(self, url: str, pieces: PieceCache) -> None:
-        super().__init__(Path(url))
+    def __init__(self, url: str | Callable[[], str], pieces: PieceCache) -> None:
+        """A function says where they are, if that is not known yet."""
+        super().__init__(Path())
         self._url = url
         self._pieces = pieces
 
@@ -25,7 +25,7 @@ class LakePacks(PackStore):
         return LakePack(self.where(name), self._pieces)
 
     def where(self, name: str) -> str:
-        return f"{self._url}/{name}"
+        return f"{self._url if isinstance(self._url, str) else self._url()}/{name}"
 
     def read(self, name: str, pieces: Sequence[PackPiece], etag: str = "", size: int = 0) -> list[bytes | PackDamaged]:
         where = self.where(name)
@@ -41,11 +41,11 @@ class LakePacks(PackStore):
             self._pieces.drop(where, [(each.start, each.length) for each in damaged])
         return found
 
-    def missing(self, names: object) -> NoReturn:
-        raise _elsewhere(self._url)
+    def missing(self, names: Iterable[str]) -> set[str]:
+        raise _elsewhere(self.where(""))
 
-    def write(self, pieces: object) -> NoReturn:
-        raise _elsewhere(self._url)
+    def write(self, pieces: Iterable[bytes]) -> tuple[str, int]:
+        raise _elsewhere(self.where(""))
 
 
 class LakePack:
@@ -100,4 +100,4 @@ class LakePack:
 
 
 def _elsewhere(url: str) -> StoreError:
-    return StoreError(f"{url} belongs to the machine that writes the lake.", hint="Write the lake there.")
+    return StoreError(f"{url.rstrip('/')} belongs to the machine that writes the lake.", hint="Write the lake there.")

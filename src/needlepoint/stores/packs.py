@@ -18,10 +18,11 @@ from pathlib import Path
 import xxhash
 
 from needlepoint.errors import FileError, ObjectStoreError, StoreError
-from needlepoint.objects import Identity, OpenObject, open_object
+from needlepoint.objects import Identity, OpenObject, open_object, sync_file
 
 # A younger pack may be about to be committed.
 UNCLAIMED_AGE = 24 * 3600.0
+_COPIED_AT_ONCE = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +67,10 @@ class PackWriter:
 
 
 class PackStore:
-    """The packs of one index, or those with the cards. `lost` is what helps where one is missing."""
+    """The packs of one index, or those with the cards."""
 
-    def __init__(self, directory: Path, lost: str = "`needle sync` builds it again.") -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._lost = lost
 
     def path(self, name: str) -> Path:
         return self._directory / name
@@ -96,6 +96,27 @@ class PackStore:
             raise self._unwritable(error) from error
         return writer.name, size
 
+    def take(self, other: PackStore, name: str) -> None:
+        """Copy a pack of another store. It is there when it is complete, and durable. FileNotFoundError if the other
+        lacks it."""
+        target = self.path(name)
+        beside = target.with_name(f".{name}.{uuid.uuid4().hex}")
+        try:
+            with open_object(other.where(name)) as pack:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with beside.open("wb") as file:
+                    for start in range(0, pack.size, _COPIED_AT_ONCE):
+                        file.write(pack.read(start, min(_COPIED_AT_ONCE, pack.size - start)))
+            sync_file(beside)
+            beside.rename(target)
+            sync_file(target.parent)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise self._unwritable(error) from error
+        finally:
+            beside.unlink(missing_ok=True)
+
     def where(self, name: str) -> str:
         """The path or URL of a pack."""
         return str(self.path(name))
@@ -115,7 +136,7 @@ class PackStore:
                 found = iter(pack.read_ranges(wanted) if wanted else ())
                 read = [next(found) if fits else b"" for fits in fit]
         except FileNotFoundError:
-            return [PackDamaged(f"{where} is missing.", hint=self._lost)] * len(pieces)
+            return [PackDamaged(f"{where} is missing.", hint="`needle sync` builds it again.")] * len(pieces)
         except (FileError, ObjectStoreError, OSError) as error:
             return [PackDamaged(f"{where} cannot be read: {error}")] * len(pieces)
         return checked(where, pieces, read)
@@ -152,6 +173,9 @@ class PackStore:
         except OSError as error:
             raise self._unwritable(error) from error
 
+    def remove(self, name: str) -> None:
+        self.path(name).unlink(missing_ok=True)
+
     def _unwritable(self, error: OSError) -> StoreError:
         return StoreError(
             f"{self._directory} cannot be written: {error}.", hint="Check permissions and room; then sync again."
@@ -187,12 +211,12 @@ def _sync_directory(directory: Path) -> None:
 def checked(where: str, pieces: Sequence[PackPiece], read: Iterable[bytes]) -> list[bytes | PackDamaged]:
     """The bytes of pieces, an error in the place of those that are not as written."""
     return [
-        data if PackPiece.of(each.start, data) == each else _damaged(where, each)
+        data if PackPiece.of(each.start, data) == each else damaged_piece(where, each)
         for each, data in zip(pieces, read, strict=True)
     ]
 
 
-def _damaged(where: str, piece: PackPiece) -> PackDamaged:
+def damaged_piece(where: str, piece: PackPiece) -> PackDamaged:
     return PackDamaged(
         f"bytes {piece.start:,} to {piece.start + piece.length:,} of {where} are damaged.",
         hint="`needle rebuild` builds them again.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,8 +11,10 @@ from needlepoint.errors import NeedlepointError, UsageError
 from needlepoint.indexes import keeps_entries, store_of
 from needlepoint.lake.lake import Lake
 from needlepoint.lake.locations import lake_root
+from needlepoint.lake.node import shared_packs
 from needlepoint.settings import Settings
 from needlepoint.stores import claim, store_directory
+from needlepoint.tables import Index
 from needlepoint.tables.published import PublishedPlace, StoreState
 from needlepoint.tables.registry import Registry
 from needlepoint.tables.registry import move_registry as move_rows
@@ -78,21 +81,36 @@ def _verified(moved: MovedRegistry, root: str | Path, settings: Settings) -> Mov
     """Open the lake with its new registry, and verify all tables. The move is done, whatever is found."""
     try:
         with Lake(root, create=False, settings=settings) as lake:
-            reports = [lake.verify(name, SAMPLES) for name in lake.tables()]
             indexes = lake.registry.indexes.all()
+            _take_packs(lake, indexes)
+            has_all_packs = lake.index_stores.has_all_packs
+            reports = [lake.verify(name, SAMPLES) for name in lake.tables()]
     except NeedlepointError as error:
         return replace(moved, problems=(f"the lake could not be verified: {error}",))
     differences = [check for report in reports for check in report.differences]
     wrong = [f"index {check.index} differs from a scan for {check.condition}" for check in differences]
     damaged = [f"index {each.index}: {each.reason}" for report in reports for each in report.indexes]
     cards = [f"table {report.table}: {reason}" for report in reports for reason in report.damaged]
-    local = [each.name for each in indexes if not each.embed and not (keeps_entries(each.kind) and store_of(each))]
+    shared = {each.name for each in indexes if (store_of(each) if keeps_entries(each.kind) else has_all_packs)}
+    local = [each.name for each in indexes if not each.embed and each.name not in shared]
     return replace(
         moved,
         checks=sum(len(report.checks) for report in reports),
         problems=(*wrong, *damaged, *cards),
         local=tuple(local) if settings.registry else (),
     )
+
+
+def _take_packs(lake: Lake, indexes: Sequence[Index]) -> None:
+    """Packs of indexes go where the registry went: into the bucket that machines share, or out of it."""
+    shared = shared_packs(lake.root, lake.store, lake.registry, None) if isinstance(lake.root, str) else None
+    for index in indexes:
+        if keeps_entries(index.kind) or shared is None:
+            continue
+        if lake.settings.registry:
+            lake.index_stores.share(index)
+        else:
+            lake.index_stores.take_packs(index, shared.of(index.id))
 
 
 def _url(name: str, setting: str) -> str:

@@ -34,13 +34,9 @@ class StoredZones:
 
 
 class Cards:
-    """With `own_disk` the packs are on the disk of this machine, and other machines have others: what is missing here
-    is scanned here, and is not lost."""
-
-    def __init__(self, database: RegistryDatabase, packs: PackStore, *, own_disk: bool = False) -> None:
+    def __init__(self, database: RegistryDatabase, packs: PackStore) -> None:
         self._database = database
         self._listed, self._ids = database.dialect.among, database.dialect.ids
-        self._own_disk = own_disk
         self.packs = packs
 
     def read(self, file_id: int) -> bytes | None:
@@ -122,9 +118,6 @@ class Cards:
                 for pack_id, size in self._database.read(query):
                     live[pack_id] = live.get(pack_id, 0) + int(size or 0)
             named = self._database.read("SELECT id, name, size FROM card_packs")
-        if self._own_disk:
-            there = self.packs.sizes()
-            named = [row for row in named if row[1] in there]
         return [PackUse(id, name, size, live.get(id, 0)) for id, name, size in named]
 
     def size(self) -> tuple[int, int]:
@@ -160,10 +153,9 @@ class Cards:
 
     def check(self, table: Table) -> dict[int, str]:
         """Read all cards and zone maps of a table. Returns why some cannot be used, by file id."""
-        query = """SELECT file_id, name FROM cards JOIN files ON files.id = file_id
-                   JOIN card_packs ON card_packs.id = pack_id WHERE table_id = ? ORDER BY pack_id, start"""
-        elsewhere = self.packs.missing(self.names()) if self._own_disk else set[str]()
-        ids = [id for id, name in self._database.read(query, table.id) if name not in elsewhere]
+        query = """SELECT file_id FROM cards JOIN files ON files.id = file_id
+                   WHERE table_id = ? ORDER BY pack_id, start"""
+        ids = [id for (id,) in self._database.read(query, table.id)]
         damaged: dict[int, str] = {}
         for start in range(0, len(ids), _CHECKED_AT_ONCE):
             damaged |= self.contents(ids[start : start + _CHECKED_AT_ONCE])[1]
@@ -171,8 +163,6 @@ class Cards:
 
     def lost(self) -> dict[int, str]:
         """Packs that are gone or have another size, by number, and what is wrong. No pack is read."""
-        if self._own_disk:
-            return {}
         # In this order: a pack is there before the registry names it.
         named = self._database.read("SELECT id, name, size FROM card_packs WHERE etag = ''")
         sizes = self.packs.sizes() if named else {}

@@ -14,13 +14,11 @@ No process can change the old one from the beginning of the copy on. A move that
 
 from __future__ import annotations
 
-import shutil
-import uuid
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from needlepoint.errors import StoreError, UsageError
-from needlepoint.objects import sync_file
 from needlepoint.predicate import Ordinal
 from needlepoint.tables.registry.databases.database import CHANGES_KEPT, RegistryDatabase
 from needlepoint.tables.registry.databases.dialects import Dialect, ordinal_of_text
@@ -149,21 +147,11 @@ def _plain(stored: Ordinal | str | None) -> Ordinal | None:
 
 def _copy_packs(source: Registry, target: Registry) -> None:
     """Durable before the registry names them, as those that a build writes."""
+    target.will_be(source.identity())
     there, here = source.cards.packs, target.cards.packs
-    for name in sorted(source.cards.names()):
-        if there.where(name) == here.where(name):
-            continue
-        old, new = there.path(name), here.path(name)
-        if new.exists():
-            continue
-        try:
-            new.parent.mkdir(parents=True, exist_ok=True)
-            beside = new.with_name(f".{new.name}.{uuid.uuid4().hex}")
-            shutil.copyfile(old, beside)
-            sync_file(beside)
-            beside.rename(new)
-            sync_file(new.parent)
-        except FileNotFoundError:
-            continue  # a lost pack is built again, here as there
-        except OSError as error:
-            raise StoreError(f"{old} cannot be copied to {new.parent}: {error}.", hint="Check the disk.") from error
+    names = [name for name in sorted(source.cards.names()) if there.where(name) != here.where(name)]
+    known = here.sizes() if names else {}
+    for name in names:
+        if name not in known:
+            with contextlib.suppress(FileNotFoundError):  # a lost pack is built again, here as there
+                here.take(there, name)

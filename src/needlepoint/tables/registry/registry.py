@@ -7,13 +7,14 @@ still current.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
 
 from needlepoint.errors import UsageError
-from needlepoint.stores import IN_LAKE, PackStore
+from needlepoint.stores import IN_LAKE, BucketPacks, PackStore, PieceCache
 from needlepoint.tables.locks import Locks, TableLocks
 from needlepoint.tables.registry.artifacts import FileArtifact, commit_artifacts
 from needlepoint.tables.registry.batches import Batches
@@ -25,8 +26,6 @@ from needlepoint.tables.registry.indexes import Indexes
 from needlepoint.tables.registry.payloads import Payloads
 from needlepoint.tables.registry.tables import Tables
 from needlepoint.tables.registry.views import Views
-
-_ELSEWHERE = "It may be on the disk of another machine that shares the registry."
 
 
 class Registry:
@@ -45,16 +44,28 @@ class Registry:
         url: str = "",
         create: bool = True,
         cards: PackStore | None = None,
+        pieces: PieceCache | None = None,
         follow: Callable[[bool], None] | None = None,
         for_move: bool = False,
     ) -> None:
-        """In PostgreSQL if there is a `url`, otherwise in SQLite in the directory. One that was moved elsewhere is
-        refused, unless it is opened `for_move`; then a new one is closed until the move is finished."""
-        local = TableLocks((own or directory) / "turns")
-        # Machines that share a registry share the directory of a lake, and not their stores.
-        place = root / IN_LAKE if url and isinstance(root, Path) else directory
-        own_disk = bool(url) and place == directory and cards is None
-        packs = cards or (PackStore(place / "cards", _ELSEWHERE) if own_disk else PackStore(place / "cards"))
+        """In PostgreSQL if there is a `url`, otherwise in SQLite in the directory. `pieces` keeps what is read of cards
+        in a bucket. One that was moved elsewhere is refused, unless it is opened `for_move`; then a new one is closed
+        until the move is finished."""
+        work = own or directory
+        self._packs_of = ""  # the identity that it gets when the move is finished
+        local = TableLocks(work / "turns")
+        self._own_cards = PackStore(directory / "cards")
+        packs = cards or self._own_cards
+        if url and cards is None:  # machines that share a registry share the lake, and not their stores
+            if isinstance(root, Path):
+                packs = PackStore(root / IN_LAKE / "cards")
+            else:
+                identity = functools.cache(self.identity)
+                packs = BucketPacks(
+                    lambda: f"{root}/{IN_LAKE}/packs/{self._packs_of or identity()}/cards",
+                    pieces or PieceCache(work, 0),
+                    work / "scratch" / "cards",
+                )
         self.database: RegistryDatabase
         self.locks: Locks
         if url:
@@ -73,7 +84,7 @@ class Registry:
         self.tables = Tables(database, root, self.batches)
         self.views = Views(database)
         self.files = Files(database)
-        self.cards = Cards(database, packs, own_disk=own_disk)
+        self.cards = Cards(database, packs)
         self.indexes = Indexes(database)
         self.generations = IndexGenerations(database)
         self.payloads = Payloads(database)
@@ -103,6 +114,17 @@ class Registry:
     def identity(self) -> str:
         """A random name that no other registry has."""
         return self.database.identity()
+
+    def share_cards(self) -> None:
+        """Put packs that an earlier version left on the disk of this machine where all machines have theirs."""
+        own = self._own_cards.sizes() if isinstance(self.cards.packs, BucketPacks) else {}
+        if own:
+            for name in sorted(self.cards.packs.missing(self.cards.names() & own.keys())):
+                self.cards.packs.take(self._own_cards, name)
+
+    def will_be(self, identity: str) -> None:
+        """It gets the identity of another registry, which is moved here, and its packs."""
+        self._packs_of = identity
 
     def after_changes(self, call: Callable[[], None]) -> None:
         """Call this after every change by this process. A registry in PostgreSQL is not published: readers ask it."""
