@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from needlepoint.errors import NeedlepointError, UnknownName
+from needlepoint.indexes import LEAF_FILES, store_of
+from needlepoint.objects import concurrently, is_url
 from needlepoint.parquet import Caches
 from needlepoint.query.attempt import Attempt, CannotSkip, EngineFault
 from needlepoint.query.cache.card_cache import CardCache
@@ -269,12 +271,34 @@ class Engine:
         held = known() if known is not None and sequence == snapshot.sequence else None
         if held is not None:
             return held
+        found = self._refreshed(index)
+        self._keep_fresh({index.id: found}, snapshot)
+        return found
+
+    def _refreshed(self, index: Index) -> KeyStore:
         found = self._stores(index)
         found.refresh(self._registry.indexes.runs(index))
-        # Not the store itself: a replaced generation must be closed when its last reader is done.
-        current = {id: each for id, each in self._fresh_stores.items() if each[1]() is not None}
-        self._fresh_stores = {**current, index.id: (snapshot.sequence, weakref.ref(found))}
         return found
+
+    def _keep_fresh(self, stores: Mapping[int, KeyStore], snapshot: Snapshot) -> None:
+        # Not the stores themselves: a replaced generation must be closed when its last reader is done.
+        current = {id: each for id, each in self._fresh_stores.items() if each[1]() is not None}
+        new = {id: (snapshot.sequence, weakref.ref(store)) for id, store in stores.items()}
+        self._fresh_stores = {**current, **new}
+
+    def _read_manifests(self, state: TableState) -> None:
+        """Those of all key indexes in the bucket at once, so that no lookup waits for its own."""
+        indexes = [index for index in state.key_indexes.values() if store_of(index) == LEAF_FILES]
+
+        def ask(index: Index) -> KeyStore | None:
+            try:
+                return self._refreshed(index)
+            except NeedlepointError:
+                return None  # a lookup reports the problem
+
+        found = concurrently(ask, indexes) if indexes else []
+        read = {index.id: store for index, store in zip(indexes, found, strict=True) if store is not None}
+        self._keep_fresh(read, state.snapshot)
 
     def state(self, name: str) -> TableState:
         """The newest snapshot of a table, with its cached state."""
@@ -296,6 +320,8 @@ class Engine:
             if "queries" in self.__dict__:  # else nothing was planned
                 self.queries.plans.kept.forget(name)
         self._states[name] = state
+        if is_url(snapshot.table.location):
+            self._read_manifests(state)
         return state
 
     def _forget_gone(self, before: TableState, now: TableState) -> None:
