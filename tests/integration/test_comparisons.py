@@ -18,6 +18,7 @@ from tests.others import rows_in_utc
 
 import needlepoint
 from needlepoint.query.datafusion.planner import Planner
+from needlepoint.query.kept_plans import KeptPlans
 from needlepoint.query.sql.comparisons import recognise
 
 ROWS = 400
@@ -141,6 +142,7 @@ def test_planned_once(
     is_planned_once: bool,
 ) -> None:
     lake.engine.queries.planner.planned.clear()
+    lake.engine.queries.plans.kept = KeptPlans()  # of the tests before
     lake.sql(f"SELECT i64, z, u8 FROM t WHERE {condition}").to_arrow()
     assert len(planned) == 1
     for other in others:

@@ -81,8 +81,8 @@ def check(found: RowsByFile, expected: dict[int, set[int]]) -> None:
     assert found.count == sum(map(len, expected.values()))
     assert found.ranges.tolist() == [len(Rows.of(sorted(expected[at])).starts) for at in sorted(expected)]
     assert [each.tolist() for each in found.numbers()] == [sorted(expected[at]) for at in sorted(expected)]
-    assert all((at in found) == (at in expected) for at in range(-1, 7))
-    assert found.get(7) is None
+    assert all((at in found) == (at in expected) for at in range(-1, 11))
+    assert found.get(10) is None
 
 
 @given(places, st.randoms())
