@@ -474,6 +474,8 @@ lake.sql("SELECT sum(id) FROM item")
 def test_a_process_ends_while_another_thread_runs_a_query(lake: Lake) -> None:
     work = f"""
 threading.Thread(target=lake.sql, args=({ENDLESS!r},), daemon=True).start()
+while "needlepoint-batches" not in [each.name for each in threading.enumerate()]:  # until it is planned
+    time.sleep(0.01)
 time.sleep(0.5)
 """
     assert exit_code(lake, work) == 0
