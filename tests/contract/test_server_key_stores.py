@@ -343,6 +343,48 @@ def test_a_block_that_was_changed_is_an_error(redis_url: str, redis_server: Redi
         reader.find([key(0)], 10)
 
 
+@pytest.mark.parametrize("kind", ["postgres", "mysql"])
+def test_a_block_of_a_table_that_was_changed_is_an_error(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    url, server = request.getfixturevalue(f"{kind}_url"), request.getfixturevalue(f"{kind}_server")
+    store, database = open_store(url), url.rpartition("/")[2]
+    names = fill(store, tmp_path, PAIRS)
+    ((found,),) = server.execute("SELECT data FROM needlepoint_key_blocks WHERE number = 0", database)
+    literal = "'\\x{}'::bytea" if kind == "postgres" else "x'{}'"
+    block = bytes(found)
+    for position in range(0, len(block), 7):
+        changed = bytearray(block)
+        changed[position] ^= 1
+        data = literal.format(changed.hex())
+        server.execute(f"UPDATE needlepoint_key_blocks SET data = {data} WHERE number = 0", database)
+        forget_blocks()
+        reader = open_store(url)
+        reader.refresh(names)
+        with pytest.raises(IndexDamaged):
+            reader.find([key(0)], 10)
+        reader.close()
+
+
+def test_a_redis_that_is_full_loses_nothing(redis_url: str, redis_server: RedisServer, tmp_path: Path) -> None:
+    store, more = open_store(redis_url), [(number, number) for number in range(10_000, 10_500)]
+    names = fill(store, tmp_path, PAIRS)
+    client = redis_server.client()
+    client.config_set("maxmemory", 1)
+    try:
+        store.write_run(tmp_path / "second", entries(more), "second")
+        with pytest.raises(StoreError):
+            store.ingest([tmp_path / "second"])
+        store.refresh(names)
+        assert everything(store) == entries(PAIRS).tolist()
+    finally:
+        client.config_set("maxmemory", 0)
+    store.write_run(tmp_path / "second", entries(more), "second")
+    store.ingest([tmp_path / "second"])
+    store.refresh([*names, "second"])
+    assert everything(store) == entries([*PAIRS, *more]).tolist()
+
+
 def test_a_redis_that_evicts_keys_is_refused(redis_url: str, redis_server: RedisServer) -> None:
     client = redis_server.client()
     client.config_set("maxmemory", 1 << 30)
